@@ -1,0 +1,81 @@
+// Configuration as a table: each key has a name, type, default, range, unit and a sentence. The table
+// parses files and command lines, checks them, and prints itself. One door to libconfig.
+//
+// A program's settings are one struct made of sections; a section is a table of keys with offsets
+// into its part. Precedence: defaults < --config FILE (libconfig syntax) < --set key=value and the
+// program's own flags, in order. Keys that the table does not know, values of the wrong type or out of range
+// are errors that name the key, the file and the line. Nothing changes after start unless the key is marked live.
+// Used by the main thread at start.
+#pragma once
+
+#include "base/status.h"
+
+#include <stdint.h>
+
+typedef struct config_strings {
+    size_t count;
+    char **items;
+} config_strings;
+
+// What a key's field in the settings struct is.
+typedef enum config_type {
+    CONFIG_BOOL,     // bool
+    CONFIG_INT,      // int64_t
+    CONFIG_FLOAT,    // double
+    CONFIG_STRING,   // char *, never NULL
+    CONFIG_BYTES,    // uint64_t; "512MiB", "4GiB", "64KiB" or a plain number of bytes
+    CONFIG_DURATION, // int64_t microseconds; "500ms", "3s", "10min"
+    CONFIG_STRINGS,  // config_strings; a libconfig list or array of strings; --set key=a,b
+} config_type;
+
+typedef struct config_key {
+    const char *name;         // dotted, as in the file: "http.listen"
+    config_type type;
+    size_t offset;            // of the field in the section's struct
+    const char *initial;      // default, in the syntax of --set
+    double min, max;          // inclusive; checked for INT, FLOAT, BYTES, DURATION (in microseconds) unless both are 0
+    const char *unit;         // "tokens", "bytes", ... or ""
+    const char *help;         // a sentence
+    const char *const *among; // STRING: NULL-ended list of the allowed values, or NULL
+} config_key;
+
+typedef struct config_section {
+    const config_key *keys;
+    size_t count;
+} config_section;
+
+// A section placed inside a program's settings struct.
+typedef struct config_part {
+    const config_section *section;
+    size_t offset;
+} config_part;
+
+typedef struct config_program {
+    const char *name;      // "penstock-router"
+    const char *summary;   // one sentence for --help
+    const config_part *parts;
+    size_t part_count;
+    size_t settings_size;
+} config_program;
+
+// What the command line asks for.
+typedef enum config_action {
+    CONFIG_RUN,
+    CONFIG_EXIT, // --help, --version or --print-config was printed to standard output: exit with 0
+} config_action;
+
+// Fill `settings` (settings_size bytes) from defaults, files and flags. Flags: --help, --version,
+// --config FILE, --set key=value (repeatable), --print-config. On failure `failure` holds one sentence
+// and nothing is left allocated.
+status config_open(const config_program *program, int argc, char **argv, void *settings,
+                   config_action *action, error *failure);
+// Free the strings inside.
+void config_close(const config_program *program, void *settings);
+// One key from its --set syntax; for tests and for live reload.
+status config_set(const config_program *program, void *settings, const char *name, const char *value,
+                  error *failure);
+// A file's keys on top of what `settings` holds.
+status config_read_file(const config_program *program, void *settings, const char *path,
+                        error *failure);
+status config_read_text(const config_program *program, void *settings, const char *text,
+                        error *failure);
