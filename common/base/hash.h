@@ -26,6 +26,7 @@ static inline bool hash128_equal(hash128 a, hash128 b)
 void hash128_format(hash128 h, char text[33]);
 
 // The next link of a prefix chain: `parent` and the `count` tokens of one page.
+#define HASH_PAGE_TOKENS_MAX 512
 hash128 hash_prefix_next(hash128 parent, const int32_t *tokens, size_t count);
 
 // Streaming form for files and multi-part content.
