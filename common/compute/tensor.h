@@ -1,0 +1,41 @@
+// Types of numbers in checkpoints and caches, and the block layouts of the quantised ones.
+//
+// Layouts: the GGUF v3 specification (Q4_0: d*(nibble-8); Q4_1: d*nibble+m; Q8_0: d*q; low nibbles
+// hold elements 0..15 of 32, high nibbles 16..31). Plain data, any thread.
+#pragma once
+
+#include "base/status.h"
+
+#include <stdint.h>
+
+// Values are GGUF's type numbers.
+typedef enum tensor_type {
+    TENSOR_F32 = 0,
+    TENSOR_F16 = 1,
+    TENSOR_Q4_0 = 2,
+    TENSOR_Q4_1 = 3,
+    TENSOR_Q8_0 = 8,
+    TENSOR_BF16 = 30,
+} tensor_type;
+
+// A matrix in a file: `rows` x `columns`, row-major, each row a whole number of blocks.
+typedef struct tensor_view {
+    const char *name;
+    tensor_type type;
+    int64_t rows, columns;
+    const void *data;
+} tensor_view;
+
+// Elements and bytes of one block; 0 for a type that this build cannot compute with.
+int tensor_block_elements(tensor_type type);
+int tensor_block_bytes(tensor_type type);
+const char *tensor_type_name(tensor_type type);
+// Bytes of one row of `columns` elements; -1 where columns is no multiple of the block or the type
+// is unknown.
+int64_t tensor_row_bytes(tensor_type type, int64_t columns);
+// Decode `count` elements (a multiple of the block) of a row to float: the reference that every
+// kernel is compared with.
+void tensor_decode(tensor_type type, const void *row, int64_t count, float *values);
+
+float tensor_f16_to_f32(uint16_t bits);
+uint16_t tensor_f32_to_f16(float value); // round to nearest even
