@@ -43,7 +43,7 @@ typedef struct chat_request {
     json_t *messages; // checked here: must be a non-empty array
     json_t *tools;    // NULL or JSON null: none; else an array of objects
     json_t *extra;    // NULL, or an object of further variables (chat_template_kwargs); it cannot
-                   // replace messages, tools, add_generation_prompt, bos_token or eos_token
+                      // replace messages, tools, add_generation_prompt, bos_token or eos_token
     bool add_generation_prompt;
     int64_t now_s; // seconds since 1970-01-01 UTC, what the template sees as the date
 } chat_request;
