@@ -1,0 +1,68 @@
+// Control plane sockets: one door to nng.
+//
+// A pair is one nng PAIR0 socket between a router and one worker incarnation; a server is the router's
+// REP socket; a request is a worker's REQ. Sockets deliver into a `queue` of mailbox_event, which the
+// owner (the router's loop, the worker's step thread) pops; nng's own threads only move messages.
+// Sends never block: each socket has a bounded outgoing list, and a full one is a suspect peer. Urgent messages
+// (cancel, heartbeats) pass waiting ordinary ones. nng keeps order per socket and may lose what was queued when a socket closes; a closed
+// socket's messages never reach another incarnation.
+//
+// nng must not be used before fork(); spawn by exec.
+#pragma once
+
+#include "base/buffer.h"
+#include "base/queue.h"
+#include "base/status.h"
+
+typedef enum mailbox_event_kind {
+    MAILBOX_MESSAGE, // `data` holds one message
+    MAILBOX_UP,      // the pair is connected
+    MAILBOX_DOWN,    // the pair lost its peer (a killed process: within 10 ms)
+    MAILBOX_REQUEST, // server: `data` holds a request; answer it with mailbox_reply
+} mailbox_event_kind;
+
+typedef struct mailbox_pair mailbox_pair;
+typedef struct mailbox_server mailbox_server;
+
+typedef struct mailbox_event {
+    mailbox_event_kind kind;
+    void *owner;     // as given at open
+    slice data;      // valid until mailbox_event_free
+    void *message;   // internal: what data points into
+    void *context;   // internal: where the reply goes
+} mailbox_event;
+
+typedef struct mailbox_limits {
+    size_t message_max;   // larger incoming messages close the connection
+    size_t outgoing_max;  // messages waiting to be sent
+    int64_t send_timeout_us;
+} mailbox_limits;
+extern const mailbox_limits mailbox_limits_default; // 4 MiB, 4096, 1 s
+
+// Wait for a peer at `url` ("tcp://127.0.0.1:0" picks a port) or connect to it (in the background, again and again until closed).
+// Events of this pair carry `owner`.
+status mailbox_pair_listen(const char *url, const mailbox_limits *limits, queue *events, void *owner,
+                           mailbox_pair **opened, error *failure);
+status mailbox_pair_dial(const char *url, const mailbox_limits *limits, queue *events, void *owner,
+                         mailbox_pair **opened, error *failure);
+// The address that a peer can dial, with the real port.
+const char *mailbox_pair_url(const mailbox_pair *p);
+// Copy and send; STATUS_FULL: the list is full; STATUS_PEER_CLOSED: closed. Any thread.
+status mailbox_pair_send(mailbox_pair *p, slice data, bool urgent);
+size_t mailbox_pair_waiting(const mailbox_pair *p);
+// After it returns no further event of this pair is queued; those already queued are still the owner's to free.
+void mailbox_pair_close(mailbox_pair *p);
+
+// The router's control socket, `contexts` requests at a time.
+status mailbox_server_open(const char *url, int contexts, const mailbox_limits *limits, queue *events,
+                           void *owner, mailbox_server **opened, error *failure);
+const char *mailbox_server_url(const mailbox_server *s);
+void mailbox_server_close(mailbox_server *s);
+// Answer a MAILBOX_REQUEST once; frees the event.
+void mailbox_reply(mailbox_event *event, slice data);
+
+// Ask and wait at most `timeout_us`; for the join thread of a worker, never for a loop.
+status mailbox_request(const char *url, slice data, int64_t timeout_us, buffer *reply, error *failure);
+
+// Free an event and its message (a request that is freed unanswered is answered by nothing).
+void mailbox_event_free(mailbox_event *event);
