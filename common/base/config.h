@@ -4,8 +4,7 @@
 // A program's settings are one struct made of sections; a section is a table of keys with offsets
 // into its part. Precedence: defaults < --config FILE (libconfig syntax) < --set key=value and the
 // program's own flags, in order. Keys that the table does not know, values of the wrong type or out of range
-// are errors that name the key, the file and the line. Nothing changes after start unless the key is marked live.
-// Used by the main thread at start.
+// are errors that name the key, the file and the line. Used by the main thread at start.
 #pragma once
 
 #include "base/status.h"
@@ -20,11 +19,11 @@ typedef struct config_strings {
 // What a key's field in the settings struct is.
 typedef enum config_type {
     CONFIG_BOOL,     // bool
-    CONFIG_INT,      // int64_t
+    CONFIG_INT,      // int64_t; in a file, more than 32 bits are written with the suffix L
     CONFIG_FLOAT,    // double
     CONFIG_STRING,   // char *, never NULL
-    CONFIG_BYTES,    // uint64_t; "512MiB", "4GiB", "64KiB" or a plain number of bytes
-    CONFIG_DURATION, // int64_t microseconds; "500ms", "3s", "10min"
+    CONFIG_BYTES,    // uint64_t; "512MiB", "1.5GiB", "64KiB" or a plain number of bytes
+    CONFIG_DURATION, // int64_t microseconds; "250us", "500ms", "3s", "10min", "2h"
     CONFIG_STRINGS,  // config_strings; a libconfig list or array of strings; --set key=a,b
 } config_type;
 
@@ -74,8 +73,11 @@ void config_close(const config_program *program, void *settings);
 // One key from its --set syntax; for tests and for live reload.
 status config_set(const config_program *program, void *settings, const char *name, const char *value,
                   error *failure);
-// A file's keys on top of what `settings` holds.
-status config_read_file(const config_program *program, void *settings, const char *path,
+// A file's keys (libconfig syntax, at most 1 MiB, no @include) on top of what `settings` holds: all of
+// them, or none where one is at fault. The failure reads "FILE:LINE: sentence".
+// (Not "read": libconfig exports config_read_file itself.)
+status config_load_file(const config_program *program, void *settings, const char *path,
                         error *failure);
-status config_read_text(const config_program *program, void *settings, const char *text,
-                        error *failure);
+// The same from memory; `name` stands for the file in the failure.
+status config_load_text(const config_program *program, void *settings, const char *name,
+                        const char *text, error *failure);
