@@ -23,7 +23,7 @@ status gguf_fail(const gguf *file, error *failure, slice name, const char *forma
     va_end(arguments);
     snprintf(param, sizeof(param), "%.*s", gguf_shown(name), name.data);
     error_set(failure, STATUS_BAD_FILE, param, "%s", text);
-    error_prefix(failure, "%s: ", file->path);
+    error_prefix(failure, "%s", file->path);
     return STATUS_BAD_FILE;
 }
 
