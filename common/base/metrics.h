@@ -26,21 +26,24 @@ typedef struct metrics_spec {
 } metrics_spec;
 
 typedef struct metrics metrics;               // a registry
-typedef struct metrics_series metrics_series; // one time series; lives as long as the registry
+typedef struct metrics_series metrics_series; // one time series; lives until it is dropped or the registry closes
 
-// A registry for `count` specs, whose memory must outlive it.
+// A registry for `count` specs, whose memory must outlive it. A spec that breaks the conventions (a counter
+// without _total, buckets out of order) ends the process: the table is part of the program. A metric
+// without labels has its one series from the start; others appear when a series is first asked for.
 status metrics_open(const metrics_spec *specs, size_t count, metrics **opened);
 void metrics_close(metrics *m);
 // The series of spec number `index` with these label values (as many as the spec has labels; NULL for none). Takes a lock:
-// not for the step path. Never NULL.
+// not for the step path. Never NULL: without memory or past the limit it is the folded series.
 metrics_series *metrics_series_of(metrics *m, size_t index, const char *const *label_values);
-// Drop a series whose peer has gone (gauges of a worker); its counter history goes with it.
+// Drop a series whose peer has gone (gauges of a worker); its counter history goes with it. The caller
+// promises that nobody updates it any more: its memory is freed.
 void metrics_series_drop(metrics *m, size_t index, const char *const *label_values);
 
-void metrics_add(metrics_series *s, double amount); // counter or gauge
+void metrics_add(metrics_series *s, double amount); // counter (0 or more) or gauge
 void metrics_set(metrics_series *s, double value);  // gauge
 void metrics_observe(metrics_series *s, double value); // histogram
-double metrics_value(const metrics_series *s);
+double metrics_value(const metrics_series *s); // histogram: the sum
 
 // Append the whole registry in the text exposition format 0.0.4.
 void metrics_render(metrics *m, buffer *out);

@@ -29,10 +29,10 @@ static inline uint64_t random_token_bits(uint64_t row_key, uint32_t token)
     return random_mix(row_key + (uint64_t)token * 0xd1342543de82ef95u);
 }
 
-// (0, 1), never 0 and never 1: 53 bits and a half step.
+// (0, 1), never 0 and never 1: 52 bits and a half step, which a double holds exactly.
 static inline double random_unit(uint64_t bits)
 {
-    return ((double)(bits >> 11) + 0.5) * 0x1.0p-53;
+    return ((double)(bits >> 12) + 0.5) * 0x1.0p-52;
 }
 
 // 64 bits from the system, for seeds that nobody chose and for incarnations.
