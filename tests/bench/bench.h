@@ -1,0 +1,16 @@
+// penstock-bench: measures the engine, the hand-off and a running server. One JSON object a line on
+// standard output with
+// --json, else a short table; progress and errors on standard error. Each sub-command is one file;
+// main.c holds the table.
+#pragma once
+
+#include <stddef.h>
+
+// Run a sub-command; argv[0] is its name. Returns the exit status.
+int bench_serve(int argc, char **argv);
+
+// The p-th percentile (0..100) of `count` values, which are sorted in place; NaN where there are
+// none.
+double bench_percentile(double *values, size_t count, double p);
+// Seconds of the monotonic clock.
+double bench_now(void);

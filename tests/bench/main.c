@@ -1,0 +1,69 @@
+// The table of penstock-bench's sub-commands.
+#include "bench.h"
+
+#include "base/clock.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct bench_command {
+    const char *name;
+    int (*run)(int argc, char **argv);
+    const char *help;
+} bench_command;
+
+static const bench_command commands[] = {
+    { "serve", bench_serve,
+      "load a running server with streams: TTFT, time per token, largest gap" },
+};
+static const size_t command_count = sizeof commands / sizeof commands[0];
+
+double bench_now(void)
+{
+    return (double)clock_now_us() * 1e-6;
+}
+
+static int compare_doubles(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+double bench_percentile(double *values, size_t count, double p)
+{
+    if (count == 0)
+        return NAN;
+    qsort(values, count, sizeof *values, compare_doubles);
+    double place = (double)(count - 1) * p / 100.0;
+    size_t low = (size_t)place, high = low + 1 < count ? low + 1 : low;
+    return values[low] + (values[high] - values[low]) * (place - (double)low);
+}
+
+static void usage(FILE *to)
+{
+    fprintf(to, "usage: penstock-bench COMMAND [--help] [options]\n\n");
+    for (size_t i = 0; i < command_count; i++)
+        fprintf(to, "  %-8s %s\n", commands[i].name, commands[i].help);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc > 1 && strcmp(argv[1], "--help") == 0) {
+        usage(stdout);
+        return 0;
+    }
+    if (argc > 1 && strcmp(argv[1], "--version") == 0) {
+        printf("penstock-bench %s\n", PENSTOCK_VERSION);
+        return 0;
+    }
+    for (size_t i = 0; argc > 1 && i < command_count; i++) {
+        if (strcmp(argv[1], commands[i].name) == 0)
+            return commands[i].run(argc - 1, argv + 1);
+    }
+    if (argc > 1)
+        fprintf(stderr, "penstock-bench: there is no command '%s'\n", argv[1]);
+    usage(stderr);
+    return 2;
+}
