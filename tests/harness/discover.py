@@ -1,0 +1,113 @@
+"""Finds the tests of the tree: what each is called, how it is started, its tags and its time limit.
+
+A test's source may declare, in comments among its first 30 lines, `tags: integration slow` and
+`limit: 120` (seconds, on a plain build).
+"""
+import os
+import re
+import subprocess
+
+MODULES = ("base checkpoint text compute kv model net handoff worker router prefill_worker "
+           "decode_worker").split()
+THREADED = set("base net handoff worker router compute model prefill_worker decode_worker".split())
+SCRIPT_FOLDERS = ("layering", "golden", "integration", "chaos", "simulation")
+# A sanitizer slows a program down by about this much.
+SLOWER = {None: 1, "address": 4, "thread": 10}
+
+
+class Test:
+    """One process: exit status 0 passed, 77 skipped, else failed."""
+
+    def __init__(self, name, command, source, tags, limit, alone):
+        self.name = name
+        self.command = command
+        self.source = source
+        self.tags = set(tags)
+        self.limit = limit
+        self.alone = alone  # starts clusters or measures: nothing else runs beside it
+        self._read_declarations()
+
+    def _read_declarations(self):
+        try:
+            with open(self.source, encoding="utf-8", errors="replace") as file:
+                head = [line for _, line in zip(range(30), file)]
+        except (OSError, TypeError):
+            return
+        for line in head:
+            found = re.match(r"\s*(?:#|//)\s*(tags|limit):\s*(.+)", line)
+            if found and found.group(1) == "tags":
+                self.tags.update(found.group(2).split())
+            elif found and re.match(r"\d+\s*$", found.group(2)):
+                self.limit = int(found.group(2))
+
+
+def built_programs(build):
+    """The programs under build/tests/ that the build knows (a stale file there is no test)."""
+    listing = subprocess.run(["ninja", "-C", build, "-t", "targets", "all"], check=True,
+                             capture_output=True, text=True).stdout
+    found = re.findall(r"^tests/([^/:]+): C_EXECUTABLE_LINKER", listing, re.M)
+    return sorted(set(found))
+
+
+def unit_tests(root, build):
+    tests = []
+    for program in built_programs(build):
+        module, _, name = program.partition("-")
+        source = os.path.join(root, "tests", "unit", module, "test_" + name.replace("-", "_") + ".c")
+        tags = {"unit", module}
+        if module not in MODULES:  # a suite with a CMakeLists.txt of its own
+            tags = {module}
+            source = os.path.join(root, "tests", module, "test_" + name.replace("-", "_") + ".c")
+        tests.append(Test(program, [os.path.join(build, "tests", program)], source, tags, 60, False))
+    return tests
+
+
+def scripts(root):
+    tests = []
+    for folder in SCRIPT_FOLDERS:
+        path = os.path.join(root, "tests", folder)
+        for entry in sorted(os.listdir(path)) if os.path.isdir(path) else []:
+            stem, extension = os.path.splitext(entry)
+            full = os.path.join(path, entry)
+            runnable = os.path.isfile(full) and os.access(full, os.X_OK)
+            if not runnable or (extension not in (".py", ".sh") and entry != "run"):
+                continue
+            name = folder if entry == "run" else folder + "-" + stem.replace("_", "-")
+            tests.append(Test(name, [full], full, {folder}, 120, True))
+    return tests
+
+
+def fuzz_targets(root, fuzz_build, seconds, seed):
+    """Each replays its seeds, then looks for a few seconds for an input that does harm."""
+    tests = []
+    folder = os.path.join(root, "tests", "fuzz")
+    for entry in sorted(os.listdir(folder)) if os.path.isdir(folder) else []:
+        found = re.match(r"fuzz_(\w+)\.c$", entry)
+        if not found:
+            continue
+        target = found.group(1)
+        crashes = os.path.join(fuzz_build, "crashes", target + "-")
+        command = [os.path.join(fuzz_build, "fuzz", "fuzz-" + target.replace("_", "-")),
+                   "-max_total_time=%d" % seconds, "-seed=%d" % (seed % 2**31 + 1), "-timeout=10",
+                   "-rss_limit_mb=2048", "-artifact_prefix=" + crashes, "{scratch}"]
+        seeds = os.path.join(folder, "seeds", target)
+        if os.path.isdir(seeds):
+            command.append(seeds)
+        tests.append(Test("fuzz-" + target.replace("_", "-"), command, os.path.join(folder, entry),
+                          {"fuzz"}, seconds + 60, False))
+    return tests
+
+
+def all_tests(root, build, fuzz_build, sanitizer, fuzz_seconds, seed):
+    tests = unit_tests(root, build)
+    if sanitizer == "thread":
+        tests = [test for test in tests if test.tags & THREADED]
+    if sanitizer is None:
+        tests += fuzz_targets(root, fuzz_build, fuzz_seconds, seed)
+    if sanitizer != "thread":
+        # The text of the tree is the same whatever the build.
+        tests += [test for test in scripts(root) if sanitizer is None or test.name != "layering"]
+    for test in tests:
+        if "fuzz" not in test.tags:
+            test.limit *= SLOWER[sanitizer]
+    return tests
