@@ -87,9 +87,11 @@ def fuzz_targets(root, fuzz_build, seconds, seed):
             continue
         target = found.group(1)
         crashes = os.path.join(fuzz_build, "crashes", target + "-")
+        # A crash must not look like a skipped test: libFuzzer's own exit status for it is 77.
         command = [os.path.join(fuzz_build, "fuzz", "fuzz-" + target.replace("_", "-")),
-                   "-max_total_time=%d" % seconds, "-seed=%d" % (seed % 2**31 + 1), "-timeout=10",
-                   "-rss_limit_mb=2048", "-artifact_prefix=" + crashes, "{scratch}"]
+                   "-error_exitcode=1", "-timeout_exitcode=1", "-timeout=10",
+                   "-rss_limit_mb=2048", "-max_total_time=%d" % seconds,
+                   "-seed=%d" % (seed % 2**31 + 1), "-artifact_prefix=" + crashes, "{scratch}"]
         seeds = os.path.join(folder, "seeds", target)
         if os.path.isdir(seeds):
             command.append(seeds)
