@@ -7,17 +7,20 @@
 //
 // A sequence is one generation. Its life:
 //
-//   engine_sequence_open      pages are taken for its tokens and one token more; the longest prefix that
+//   engine_sequence_open      pages are taken for its tokens and one token more; the longest prefix
+//   that
 //                             the pool still holds is shared, not computed again
-//   engine_sequence_start     it joins the batch: the rest of its tokens is computed in chunks, then
+//   engine_sequence_start     it joins the batch: the rest of its tokens is computed in chunks,
+//   then
 //                             it generates (SEQUENCE_GENERATE) or yields one token and rests
 //                             (SEQUENCE_PROMPT: a prefill worker ships its pages meanwhile)
 //   engine_sequence_place     instead of start, for a seat whose pages came from a prefill worker
-//   engine_sequence_close     at any time: it leaves the batch, its full pages stay as reusable prefix
+//   engine_sequence_close     at any time: it leaves the batch, its full pages stay as reusable
+//   prefix
 //
 // Nothing allocates after engine_open. The answer is a function of the request: tokens, logits and
-// log-probabilities of a sequence do not depend on the other sequences, on chunk_tokens, on prefix hits, on
-// start versus place, nor on the number of threads.
+// log-probabilities of a sequence do not depend on the other sequences, on chunk_tokens, on prefix
+// hits, on start versus place, nor on the number of threads.
 #pragma once
 
 #include "base/config.h"
@@ -29,18 +32,18 @@ typedef struct sequence sequence;
 
 // The `engine` section of a worker's configuration.
 typedef struct engine_settings {
-    char *model;            // path of a GGUF file
-    char *level;            // auto | scalar | avx2 | avx512
-    int64_t threads;        // 0: what affinity and the cgroup quota allow
-    char *cores;            // "" or a list such as "0,2-3"
-    char *kv_type;          // f16 | f32
-    int64_t page_tokens;    // 32 | 64 | 128
-    uint64_t kv_bytes;      // size of the page pool
-    int64_t max_sequences;  // sequences open at a time
-    int64_t step_tokens;    // rows of one step at most
-    int64_t chunk_tokens;   // rows of one sequence in a step at most
-    int64_t context;        // tokens of a sequence at most; 0: what the model was trained for
-    bool prefix_reuse;      // share pages of equal prefixes
+    char *model;           // path of a GGUF file
+    char *level;           // auto | scalar | avx2 | avx512
+    int64_t threads;       // 0: what affinity and the cgroup quota allow
+    char *cores;           // "" or a list such as "0,2-3"
+    char *kv_type;         // f16 | f32
+    int64_t page_tokens;   // 32 | 64 | 128
+    uint64_t kv_bytes;     // size of the page pool
+    int64_t max_sequences; // sequences open at a time
+    int64_t step_tokens;   // rows of one step at most
+    int64_t chunk_tokens;  // rows of one sequence in a step at most
+    int64_t context;       // tokens of a sequence at most; 0: what the model was trained for
+    bool prefix_reuse;     // share pages of equal prefixes
 } engine_settings;
 extern const config_section engine_config_section; // keys "engine.*"
 
@@ -51,14 +54,14 @@ typedef struct engine_facts {
     hash128 weights;          // of the checkpoint's content
     hash128 numeric_id;       // backend, level, recipe, weights, KV type: equal ids give equal bits
     kv_layout layout;
-    int32_t pages;            // in the pool
+    int32_t pages; // in the pool
     int32_t vocabulary;
-    int32_t context;          // tokens of a sequence at most
+    int32_t context; // tokens of a sequence at most
     int32_t max_sequences;
     int32_t threads;
     const char *level;
-    size_t weight_bytes;      // read by one decode step
-    size_t memory_bytes;      // taken in all
+    size_t weight_bytes; // read by one decode step
+    size_t memory_bytes; // taken in all
 } engine_facts;
 
 typedef enum sequence_mode {
@@ -78,16 +81,18 @@ typedef enum sequence_finish {
 
 // What to compute. Arrays are copied by engine_sequence_open.
 typedef struct sequence_request {
-    const int32_t *tokens;   // prompt, then what earlier attempts already delivered
-    int32_t token_count;     // 1..context-1
-    int32_t prompt_count;    // 1..token_count; output index of the next token = token_count - prompt_count
+    const int32_t *tokens; // prompt, then what earlier attempts already delivered
+    int32_t token_count;   // 1..context-1
+    int32_t
+        prompt_count; // 1..token_count; output index of the next token = token_count - prompt_count
     sequence_mode mode;
-    int32_t max_tokens;      // generated tokens in all, earlier attempts included
-    int32_t min_tokens;      // end ids are not drawn before so many generated tokens
-    bool ignore_eos;         // only max_tokens and stop_ids end it
+    int32_t max_tokens; // generated tokens in all, earlier attempts included
+    int32_t min_tokens; // end ids are not drawn before so many generated tokens
+    bool ignore_eos;    // only max_tokens and stop_ids end it
     int32_t stop_ids[SEQUENCE_STOP_IDS_MAX];
     int32_t stop_id_count;
-    backend_sample sampling; // seed, choice and parameters; counts, output_index and vocabulary are the engine's to fill
+    backend_sample sampling; // seed, choice and parameters; counts, output_index and vocabulary are
+                             // the engine's to fill
     bool logits_hash;        // report a 64-bit hash of the logits of every token (tests)
     hash128 prefix_salt;     // adapter and tenant; zero for none
     void *owner;             // the caller's, returned with every report
@@ -97,20 +102,21 @@ typedef struct sequence_request {
 typedef struct engine_token {
     sequence *sequence;
     void *owner;
-    int32_t output_index;  // 0 for the first token after the prompt
+    int32_t output_index; // 0 for the first token after the prompt
     sequence_finish finish;
     backend_sampled sampled;
-    uint64_t logits_hash;  // hash64_of the row's floats [vocabulary], seed 0; 0 where not asked for
+    uint64_t logits_hash; // hash64_of the row's floats [vocabulary], seed 0; 0 where not asked for
 } engine_token;
 
 // What one step did. Arrays belong to the engine and hold until the next step.
 typedef struct engine_report {
-    int32_t rows;                // tokens computed; 0: there was nothing to do
+    int32_t rows; // tokens computed; 0: there was nothing to do
     int32_t decode_rows, prefill_rows;
-    const engine_token *tokens;  // tokens of sequences, at most one each
+    const engine_token *tokens; // tokens of sequences, at most one each
     int32_t token_count;
-    sequence *const *preempted;  // left the batch because a page was short; still open: the caller closes
-    int32_t preempted_count;     // them and has them recomputed
+    sequence *const
+        *preempted; // left the batch because a page was short; still open: the caller closes
+    int32_t preempted_count; // them and has them recomputed
     uint64_t duration_us;
 } engine_report;
 
@@ -119,24 +125,30 @@ status engine_open(const engine_settings *settings, engine **opened, error *fail
 void engine_close(engine *e);
 const engine_facts *engine_facts_of(const engine *e);
 
-// Pages that could be taken now (free, and cached prefixes that nobody holds), and those held by sequences or holders.
+// Pages that could be taken now (free, and cached prefixes that nobody holds), and those held by
+// sequences or holders.
 int32_t engine_pages_free(const engine *e);
 int32_t engine_pages_held(const engine *e);
 int32_t engine_sequences_open(const engine *e);
 // Pages that such a request takes if nothing of it is cached.
 int32_t engine_pages_needed(const engine *e, int32_t token_count);
 
-// STATUS_OVERLOADED: no pages or no sequence slot now. STATUS_INVALID, STATUS_CONTEXT_LENGTH: never possible.
-// On failure nothing was taken.
+// STATUS_OVERLOADED: no pages or no sequence slot now. STATUS_INVALID, STATUS_CONTEXT_LENGTH: never
+// possible. On failure nothing was taken.
 status engine_sequence_open(engine *e, const sequence_request *request, sequence **opened,
                             error *failure);
+// Where all of its tokens are known prefix, the last page is copied here and sequence_reused grows
+// to token_count - 1.
 void engine_sequence_start(engine *e, sequence *s);
-// A seat becomes a sequence of the batch: the pages hold the first `computed` tokens (all of the request's
-// tokens), and `next_token` is the first generated one, drawn by the prefill worker. `next_token` is not
-// reported again. Its finish conditions were checked by the prefill worker.
-void engine_sequence_place(engine *e, sequence *s, int32_t computed, int32_t next_token);
-// Leave the batch and give the pages back. Pages that somebody holds (engine_page_hold) return when released.
-// With `keep` its full, computed pages become reusable prefix; use false where their content is in doubt.
+// A seat becomes a sequence of the batch: the pages hold the first `computed` tokens (all of the
+// request's tokens), and `next_token` is the first generated one, drawn by the prefill worker.
+// `next_token` is not reported again. STATUS_INVALID, and the seat stays open: `computed` is not
+// the number of the request's tokens, `next_token` is no token of the vocabulary, or it would have
+// ended the sequence.
+status engine_sequence_place(engine *e, sequence *s, int32_t computed, int32_t next_token);
+// Leave the batch and give the pages back. Pages that somebody holds (engine_page_hold) return when
+// released. Full pages become reusable prefix once a finite row of logits behind them was seen, and
+// stay it with `keep`; use false where their content is in doubt.
 void engine_sequence_close(engine *e, sequence *s, bool keep);
 
 void *sequence_owner(const sequence *s);
@@ -155,8 +167,8 @@ void *engine_page_data(const engine *e, int32_t page);
 // The whole pool, for registration with the fabric.
 void engine_pool_memory(const engine *e, void **data, size_t *size);
 
-// Compute one step: decode rows first, then chunks of prompts in order of start, at most step_tokens rows.
-// Returns with report->rows 0 at once where no started sequence has work.
+// Compute one step: decode rows first, then chunks of prompts in order of start, at most
+// step_tokens rows. Returns with report->rows 0 at once where no started sequence has work.
 void engine_step(engine *e, engine_report *report);
 // True where engine_step would compute something.
 bool engine_has_work(const engine *e);

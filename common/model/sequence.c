@@ -1,0 +1,205 @@
+#include "model/engine_parts.h"
+
+#include <string.h>
+
+static sequence *slot_find(engine *e)
+{
+    for (int32_t i = 0; i < e->facts.max_sequences; i++)
+        if (e->slots[i].state == SEQUENCE_CLOSED)
+            return &e->slots[i];
+    return NULL;
+}
+
+static status request_check(const engine *e, const sequence_request *r, error *failure)
+{
+    int32_t context = e->facts.context, generated = r->token_count - r->prompt_count;
+    if (r->token_count < 1)
+        return error_set(failure, STATUS_INVALID, "prompt", "the prompt has no token");
+    if (r->token_count >= context)
+        return error_set(failure, STATUS_CONTEXT_LENGTH, "prompt",
+                         "the prompt has %d tokens; this model and its cache hold %d with at least "
+                         "one of the answer",
+                         r->token_count, context);
+    if (r->prompt_count < 1 || r->prompt_count > r->token_count)
+        return error_set(failure, STATUS_INVALID, "prompt_count",
+                         "prompt_count is %d; it must be 1 to %d", r->prompt_count, r->token_count);
+    if (r->max_tokens <= generated)
+        return error_set(failure, STATUS_INVALID, "max_tokens",
+                         "max_tokens is %d and %d are generated already", r->max_tokens, generated);
+    if (r->min_tokens < 0 || r->min_tokens > r->max_tokens)
+        return error_set(failure, STATUS_INVALID, "min_tokens",
+                         "min_tokens is %d; it must be 0 to max_tokens, %d", r->min_tokens,
+                         r->max_tokens);
+    for (int32_t i = 0; i < r->token_count; i++)
+        if (r->tokens[i] < 0 || r->tokens[i] >= e->facts.vocabulary)
+            return error_set(failure, STATUS_INVALID, "prompt",
+                             "token %d of the prompt is %d; the vocabulary has %d", i, r->tokens[i],
+                             e->facts.vocabulary);
+    return sampler_check(e, r, failure);
+}
+
+static void pages_release_last(engine *e, sequence *s, int32_t count)
+{
+    for (int32_t i = 0; i < count; i++)
+        kv_pool_release(e->pool, s->pages[--s->page_count]);
+}
+
+void sequence_pages_release(engine *e, sequence *s)
+{
+    pages_release_last(e, s, s->page_count);
+}
+
+// Share the known prefix, then take the rest. The last token is never reused: its logits are
+// needed.
+static status pages_take(engine *e, sequence *s, const sequence_request *r)
+{
+    int32_t page_tokens = e->kv.layout.page_tokens;
+    int32_t needed = engine_pages_needed(e, r->token_count), shared = 0;
+    s->chain = kv_reuse_seed(e->facts.numeric_id, e->kv.layout.name, page_tokens, r->prefix_salt);
+    if (e->reuse)
+        shared = kv_reuse_take(e->reuse, s->chain, r->tokens, (r->token_count - 1) / page_tokens,
+                               s->pages, &s->chain);
+    s->page_count = shared;
+    status result = kv_pool_take(e->pool, needed - shared, s->pages + shared);
+    if (result != STATUS_OK) {
+        sequence_pages_release(e, s);
+        return result;
+    }
+    s->page_count = needed;
+    s->chained = shared;
+    s->computed = s->reused = shared * page_tokens;
+    return STATUS_OK;
+}
+
+status engine_sequence_open(engine *e, const sequence_request *request, sequence **opened,
+                            error *failure)
+{
+    status result = request_check(e, request, failure);
+    if (result != STATUS_OK)
+        return result;
+    sequence *s = slot_find(e);
+    if (!s)
+        return error_set(failure, STATUS_OVERLOADED, "sequences", "all %d sequences are in use",
+                         e->facts.max_sequences);
+    if (pages_take(e, s, request) != STATUS_OK)
+        return error_set(failure, STATUS_OVERLOADED, "pages",
+                         "%d pages are needed and %d of %d can be taken now",
+                         engine_pages_needed(e, request->token_count), engine_pages_free(e),
+                         e->facts.pages);
+    s->state = SEQUENCE_OPEN;
+    s->owner = request->owner;
+    s->mode = request->mode;
+    s->token_count = request->token_count;
+    s->prompt_count = request->prompt_count;
+    memcpy(s->tokens, request->tokens, (size_t)request->token_count * sizeof s->tokens[0]);
+    sampler_begin(e, s, request);
+    e->open_count++;
+    *opened = s;
+    return STATUS_OK;
+}
+
+// Where the prompt ends with a page and that one is known too, copy it: a shared page is never
+// written, and of the private copy only the last token is computed again, to the same bits.
+static void last_page_copy(engine *e, sequence *s)
+{
+    int32_t page_tokens = e->kv.layout.page_tokens;
+    if (!e->reuse || s->token_count % page_tokens != 0 ||
+        s->computed != s->token_count - page_tokens || s->chained * page_tokens != s->computed)
+        return;
+    int32_t known = kv_reuse_find(e->reuse, s->chain, s->tokens + s->computed, NULL);
+    if (known < 0 || known == s->pages[s->chained])
+        return;
+    kv_pool_hold(e->pool, known);
+    e->arrays.copy_pair[0] = known;
+    e->arrays.copy_pair[1] = s->pages[s->chained];
+    e->table->kv_copy(e->queue, &e->kv, e->arrays.copy_pair, 1);
+    e->table->queue_wait(e->queue, e->table->queue_submit(e->queue));
+    kv_pool_release(e->pool, known);
+    s->computed = s->reused = s->token_count - 1;
+}
+
+static void sequence_join(engine *e, sequence *s, sequence_state state)
+{
+    CHECK(s->state == SEQUENCE_OPEN && e->running_count < e->facts.max_sequences);
+    s->state = state;
+    e->running[e->running_count++] = s;
+}
+
+void engine_sequence_start(engine *e, sequence *s)
+{
+    last_page_copy(e, s);
+    sequence_join(e, s, SEQUENCE_COMPUTING);
+}
+
+status engine_sequence_place(engine *e, sequence *s, int32_t computed, int32_t next_token)
+{
+    CHECK(s->state == SEQUENCE_OPEN);
+    if (computed != s->token_count || next_token < 0 || next_token >= e->facts.vocabulary ||
+        sampler_finish_of(e, s, next_token) != SEQUENCE_UNFINISHED)
+        return STATUS_INVALID;
+    s->computed = computed;
+    sampler_add(e, s, next_token);
+    sequence_join(e, s, SEQUENCE_DECODING);
+    return STATUS_OK;
+}
+
+void sequence_leave(engine *e, sequence *s)
+{
+    int32_t at = 0;
+    while (at < e->running_count && e->running[at] != s)
+        at++;
+    CHECK(at < e->running_count);
+    e->running_count--;
+    memmove(&e->running[at], &e->running[at + 1],
+            (size_t)(e->running_count - at) * sizeof e->running[0]);
+}
+
+void sequence_publish(engine *e, sequence *s)
+{
+    int32_t page_tokens = e->kv.layout.page_tokens;
+    while (e->reuse && (s->chained + 1) * page_tokens <= s->computed) {
+        kv_reuse_add(e->reuse, &s->chain, s->tokens + (size_t)s->chained * (size_t)page_tokens,
+                     s->pages[s->chained]);
+        s->chained++;
+    }
+}
+
+void engine_sequence_close(engine *e, sequence *s, bool keep)
+{
+    CHECK(s->engine == e && s->state != SEQUENCE_CLOSED);
+    if (s->state == SEQUENCE_COMPUTING || s->state == SEQUENCE_DECODING)
+        sequence_leave(e, s);
+    // Pages whose numbers were proven are known since then; only doubt has to be acted on here.
+    int32_t first_own = s->reused / e->kv.layout.page_tokens;
+    for (int32_t i = first_own; e->reuse && !keep && i < s->page_count; i++)
+        kv_reuse_forget(e->reuse, s->pages[i]);
+    sequence_pages_release(e, s);
+    s->state = SEQUENCE_CLOSED;
+    e->open_count--;
+}
+
+void *sequence_owner(const sequence *s)
+{
+    return s->owner;
+}
+
+int32_t sequence_computed(const sequence *s)
+{
+    return s->computed;
+}
+
+int32_t sequence_reused(const sequence *s)
+{
+    return s->reused;
+}
+
+int32_t sequence_token_count(const sequence *s)
+{
+    return s->token_count;
+}
+
+const int32_t *sequence_pages(const sequence *s, int32_t *count)
+{
+    *count = s->page_count;
+    return s->pages;
+}

@@ -1,0 +1,46 @@
+// The tensors of a checkpoint, packed for the backend: q|k|v stacked, gate|up paired, norms and the
+// rotation table in backend memory.
+//
+// Every tensor that the family needs must be there with the shape that the metadata call for, and
+// every tensor that is there must be one that is used: a file with a tensor we do not know is of a
+// model that we do not compute. Opened at start by one thread; immutable afterwards.
+#pragma once
+
+#include "compute/backend.h"
+#include "model/config.h"
+
+typedef struct model_layer {
+    const float *attention_norm, *feed_forward_norm; // [width]
+    backend_weight *qkv;                             // [(heads + 2 kv_heads) * head_size][width]
+    backend_weight *output;                          // [width][heads * head_size]
+    backend_weight *gate_up;                         // [2 * feed_forward][width], rows paired
+    backend_weight *down;                            // [width][feed_forward]
+} model_layer;
+
+typedef struct model_weights {
+    const backend_table *table;
+    backend *device;
+    backend_weight *embedding; // [rows][width]
+    backend_weight *head;      // the same object as `embedding` where the head is tied
+    const float *final_norm;   // [width]
+    model_layer *layers;
+    int32_t layer_count;
+    backend_rope rope;
+    backend_memory norms, rotations;
+    size_t pass_bytes; // that one decode step reads
+    size_t bytes;      // in all
+} model_weights;
+
+// `positions`: rows of the rotation table. Needs the file only during the call. STATUS_BAD_FILE,
+// STATUS_UNSUPPORTED (tensor and type by name), STATUS_NO_MEMORY. Shows progress.
+status model_weights_open(const gguf *file, const model_config *config, int32_t positions,
+                          const backend_table *table, backend *device, model_weights *weights,
+                          error *failure);
+// Accepts a zeroed or a half-opened one.
+void model_weights_close(model_weights *weights);
+
+// The rotation of pair `pair` at `position`, as the table holds it: angle = position / scale /
+// divisor
+// * base^(-2 pair / dims). `divisor` is the file's rope_freqs value (Llama 3 scaling) or 1.
+void model_rope_angle(const model_config *config, double divisor, int32_t position, int32_t pair,
+                      float *cosine, float *sine);
