@@ -55,6 +55,8 @@ bool tokenizer_is_end(const tokenizer *t, int32_t id);
 // their own).
 bool tokenizer_adds_bos(const tokenizer *t);
 bool tokenizer_adds_eos(const tokenizer *t);
+// Whether a text gets a space in front that decoding takes away again (SentencePiece).
+bool tokenizer_adds_space(const tokenizer *t);
 // "gpt2" and "smollm", for display.
 const char *tokenizer_model_name(const tokenizer *t);
 const char *tokenizer_pretokenizer_name(const tokenizer *t);

@@ -1,0 +1,155 @@
+#include "text/stop.h"
+
+#include <stdlib.h>
+
+typedef struct pattern {
+    slice text;
+    uint32_t *fallback; // [i]: the longest proper beginning that ends text[0, i + 1)
+    uint32_t matched;   // bytes of it that end the stream so far
+} pattern;
+
+struct stop {
+    size_t count;
+    int found; // -1: none yet
+    char *bytes;
+    uint32_t *tables;
+    pattern patterns[];
+};
+
+static status refuse(error *failure, const char *why)
+{
+    return error_set(failure, STATUS_INVALID, "stop", "stop %s", why);
+}
+
+static void fill_fallback(pattern *p)
+{
+    uint32_t length = 0;
+    p->fallback[0] = 0;
+    for (size_t i = 1; i < p->text.size; i++) {
+        while (length > 0 && p->text.data[i] != p->text.data[length])
+            length = p->fallback[length - 1];
+        if (p->text.data[i] == p->text.data[length])
+            length++;
+        p->fallback[i] = length;
+    }
+}
+
+status stop_open(const slice *strings, size_t count, stop **opened, error *failure)
+{
+    size_t bytes = 0;
+    if (count > STOP_STRINGS_MAX)
+        return refuse(failure, "has too many strings; at most 64 are allowed");
+    for (size_t i = 0; i < count; i++) {
+        if (strings[i].size == 0)
+            return refuse(failure,
+                          "has an empty string; every string needs at least one character");
+        if (strings[i].size > STOP_BYTES_MAX - bytes)
+            return refuse(failure, "is longer than 1 MiB in all");
+        bytes += strings[i].size;
+    }
+    stop *s = calloc(1, sizeof(*s) + count * sizeof(s->patterns[0]));
+    if (s != NULL) {
+        s->bytes = malloc(bytes + 1);
+        s->tables = malloc((bytes + 1) * sizeof(s->tables[0]));
+    }
+    if (s == NULL || s->bytes == NULL || s->tables == NULL) {
+        stop_close(s);
+        return error_set(failure, STATUS_NO_MEMORY, "stop", "memory is short");
+    }
+    s->count = count;
+    s->found = -1;
+    bytes = 0;
+    for (size_t i = 0; i < count; i++) {
+        memcpy(s->bytes + bytes, strings[i].data, strings[i].size);
+        s->patterns[i] = (pattern){ { s->bytes + bytes, strings[i].size }, s->tables + bytes, 0 };
+        fill_fallback(&s->patterns[i]);
+        bytes += strings[i].size;
+    }
+    *opened = s;
+    return STATUS_OK;
+}
+
+void stop_close(stop *s)
+{
+    if (s == NULL)
+        return;
+    free(s->bytes);
+    free(s->tables);
+    free(s);
+}
+
+// The pattern with the longest beginning at the end of the stream: what it has matched is held
+// back.
+static const pattern *holder(const stop *s)
+{
+    const pattern *longest = NULL;
+    for (size_t i = 0; i < s->count; i++)
+        if (longest == NULL || s->patterns[i].matched > longest->matched)
+            longest = &s->patterns[i];
+    return longest;
+}
+
+// One byte for one pattern; true when it is complete.
+static bool advance(pattern *p, char byte)
+{
+    while (p->matched > 0 && p->text.data[p->matched] != byte)
+        p->matched = p->fallback[p->matched - 1];
+    if (p->text.data[p->matched] == byte)
+        p->matched++;
+    return p->matched == p->text.size;
+}
+
+// The first `size` bytes of what was held before followed by what arrived.
+static void release(slice held, slice arrived, size_t size, buffer *text)
+{
+    size_t old = size < held.size ? size : held.size;
+    buffer_append(text, held.data, old);
+    buffer_append(text, arrived.data, size - old);
+}
+
+bool stop_push(stop *s, slice arrived, buffer *text)
+{
+    if (s->found >= 0)
+        return true;
+    if (s->count == 0) {
+        buffer_append_slice(text, arrived);
+        return false;
+    }
+    const pattern *holding = holder(s);
+    // What is held is the beginning of a pattern, so it needs no copy: the pattern has the bytes.
+    slice held = { holding->text.data, holding->matched };
+    for (size_t i = 0; i < arrived.size; i++) {
+        for (size_t j = 0; j < s->count; j++)
+            if (advance(&s->patterns[j], arrived.data[i]) &&
+                (s->found < 0 || s->patterns[j].text.size > s->patterns[s->found].text.size))
+                s->found = (int)j;
+        if (s->found >= 0) {
+            release(held, arrived, held.size + i + 1 - s->patterns[s->found].text.size, text);
+            for (size_t j = 0; j < s->count; j++)
+                s->patterns[j].matched = 0;
+            return true;
+        }
+    }
+    release(held, arrived, held.size + arrived.size - stop_held(s), text);
+    return false;
+}
+
+void stop_end(stop *s, buffer *text)
+{
+    if (s->found >= 0 || s->count == 0)
+        return;
+    const pattern *holding = holder(s);
+    buffer_append(text, holding->text.data, holding->matched);
+    for (size_t i = 0; i < s->count; i++)
+        s->patterns[i].matched = 0;
+}
+
+size_t stop_held(const stop *s)
+{
+    return s->count > 0 ? holder(s)->matched : 0;
+}
+
+int stop_matched(const stop *s)
+{
+    return s->found;
+}
