@@ -7,6 +7,10 @@
 // (cancel, heartbeats) pass waiting ordinary ones. nng keeps order per socket and may lose what was queued when a socket closes; a closed
 // socket's messages never reach another incarnation.
 //
+// A pair lives for one connection: after MAILBOX_DOWN it takes and delivers nothing more, also from a peer that
+// connects again; close it and open another. Its events come in the order UP, messages, DOWN, and none is lost: while
+// the event queue is full the pair stops receiving (it looks again every 2 ms), so that the peer's sends wait.
+//
 // nng must not be used before fork(); spawn by exec.
 #pragma once
 
@@ -17,7 +21,7 @@
 typedef enum mailbox_event_kind {
     MAILBOX_MESSAGE, // `data` holds one message
     MAILBOX_UP,      // the pair is connected
-    MAILBOX_DOWN,    // the pair lost its peer (a killed process: within 10 ms)
+    MAILBOX_DOWN,    // the pair lost its peer for good (a killed process: within 10 ms)
     MAILBOX_REQUEST, // server: `data` holds a request; answer it with mailbox_reply
 } mailbox_event_kind;
 
@@ -35,11 +39,12 @@ typedef struct mailbox_event {
 typedef struct mailbox_limits {
     size_t message_max;   // larger incoming messages close the connection
     size_t outgoing_max;  // messages waiting to be sent
-    int64_t send_timeout_us;
+    int64_t send_timeout_us; // a message that the peer does not take so long goes back to its lane, and urgent ones pass it
 } mailbox_limits;
 extern const mailbox_limits mailbox_limits_default; // 4 MiB, 4096, 1 s
 
-// Wait for a peer at `url` ("tcp://127.0.0.1:0" picks a port) or connect to it (in the background, again and again until closed).
+// Wait for a peer at `url` ("tcp://127.0.0.1:0" picks a port) or connect to it (in the background, again and again until
+// the first success). STATUS_IO and a sentence where the address cannot be used.
 // Events of this pair carry `owner`.
 status mailbox_pair_listen(const char *url, const mailbox_limits *limits, queue *events, void *owner,
                            mailbox_pair **opened, error *failure);
@@ -47,13 +52,16 @@ status mailbox_pair_dial(const char *url, const mailbox_limits *limits, queue *e
                          mailbox_pair **opened, error *failure);
 // The address that a peer can dial, with the real port.
 const char *mailbox_pair_url(const mailbox_pair *p);
-// Copy and send; STATUS_FULL: the list is full; STATUS_PEER_CLOSED: closed. Any thread.
+// Copy and send; STATUS_FULL: the list is full; STATUS_PEER_CLOSED: the peer is gone. Any thread.
+// Fault points: message.drop (taken, not sent), message.repeat (sent twice).
 status mailbox_pair_send(mailbox_pair *p, slice data, bool urgent);
-size_t mailbox_pair_waiting(const mailbox_pair *p);
+// Messages that the peer's machine has not taken yet.
+size_t mailbox_pair_waiting(mailbox_pair *p);
 // After it returns no further event of this pair is queued; those already queued are still the owner's to free.
 void mailbox_pair_close(mailbox_pair *p);
 
-// The router's control socket, `contexts` requests at a time.
+// The router's control socket, `contexts` requests at a time. A request that finds the event queue full is answered by
+// nothing: the worker asks again.
 status mailbox_server_open(const char *url, int contexts, const mailbox_limits *limits, queue *events,
                            void *owner, mailbox_server **opened, error *failure);
 const char *mailbox_server_url(const mailbox_server *s);
@@ -61,8 +69,9 @@ void mailbox_server_close(mailbox_server *s);
 // Answer a MAILBOX_REQUEST once; frees the event.
 void mailbox_reply(mailbox_event *event, slice data);
 
-// Ask and wait at most `timeout_us`; for the join thread of a worker, never for a loop.
+// Ask and wait at most `timeout_us` (STATUS_PEER_SILENT); for the join thread of a worker, never for a loop.
+// The request is sent once.
 status mailbox_request(const char *url, slice data, int64_t timeout_us, buffer *reply, error *failure);
 
-// Free an event and its message (a request that is freed unanswered is answered by nothing).
+// Free an event and its message (a request that is freed unanswered is answered by nothing). Any thread.
 void mailbox_event_free(mailbox_event *event);

@@ -13,6 +13,9 @@
 #define MESSAGE_PROTOCOL 1u               // version of the wire; a peer with another one is refused
 #define MESSAGE_SIZE_MAX ((size_t)4 << 20) // of one packed message
 #define MESSAGE_TOKENS_MAX 1048576u       // in a ticket
+#define MESSAGE_STOP_IDS_MAX 16u          // in a ticket
+#define MESSAGE_BIASES_MAX 1024u          // in a ticket's sampling
+#define MESSAGE_TOP_MAX 20u               // alternatives of a token
 
 typedef Penstock__ControlRequest message_control_request;
 typedef Penstock__ControlReply message_control_reply;

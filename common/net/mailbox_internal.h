@@ -1,0 +1,20 @@
+// What mailbox.c and mailbox_pair.c share: events that own an nng message. Not for others.
+#pragma once
+
+#include "net/mailbox.h"
+
+#include <nng/nng.h>
+
+#define MAILBOX_URL_MAX 192
+
+// A new event, NULL where memory is short. It takes `message` (may be NULL) over only on success.
+mailbox_event *mailbox_event_new(mailbox_event_kind kind, void *owner, nng_msg *message);
+// A copy of `data` as an nng message; NULL where memory is short.
+nng_msg *mailbox_message_new(slice data);
+// A sentence for an nng error about `url`.
+status mailbox_failed(error *failure, const char *url, const char *what, int code);
+// Open a listener at `url` on `socket`; `real_url` gets the address with the port that the system picked.
+status mailbox_listen(nng_socket socket, const char *url, char real_url[MAILBOX_URL_MAX],
+                      error *failure);
+// An event of a server goes back: the context may receive the next request.
+void mailbox_request_release(void *context);
