@@ -90,7 +90,7 @@ def fuzz_targets(root, fuzz_build, seconds, seed):
         # A crash must not look like a skipped test: libFuzzer's own exit status for it is 77.
         command = [os.path.join(fuzz_build, "fuzz", "fuzz-" + target.replace("_", "-")),
                    "-error_exitcode=1", "-timeout_exitcode=1", "-timeout=10",
-                   "-rss_limit_mb=2048", "-max_total_time=%d" % seconds,
+                   "-rss_limit_mb=2048", "-verbosity=0", "-max_total_time=%d" % seconds,
                    "-seed=%d" % (seed % 2**31 + 1), "-artifact_prefix=" + crashes, "{scratch}"]
         seeds = os.path.join(folder, "seeds", target)
         if os.path.isdir(seeds):

@@ -1,4 +1,8 @@
-"""Runs one test in a process group of its own, with a time limit, its output in a file."""
+"""Runs one test in a process group of its own, with a time limit, its output in a file.
+
+A test may start processes in groups of their own; they carry the test's mark in their environment, and
+whatever is left of them when the test ends is killed as well.
+"""
 import os
 import shutil
 import signal
@@ -7,6 +11,7 @@ import tempfile
 import threading
 import time
 
+MARK = "PENSTOCK_TEST_MARK"
 LOG_SHOWN = 64 * 1024  # bytes of a failing test's log, from its end
 
 
@@ -25,15 +30,16 @@ class Runner:
     def __init__(self, environment, root):
         self.environment = environment
         self.root = root
-        self.groups = set()
+        self.running = {}  # process group: mark
         self.lock = threading.Lock()
         self.stopping = False
 
     def stop_all(self):
         with self.lock:
             self.stopping = True
-            for group in self.groups:
+            for group, mark in self.running.items():
                 kill_group(group)
+                kill_marked(mark)
 
     def run(self, test):
         scratch = tempfile.mkdtemp(prefix="penstock-test-")
@@ -46,7 +52,7 @@ class Runner:
         log_path = os.path.join(scratch, "log")
         temporary = os.path.join(scratch, "tmp")
         os.mkdir(temporary)
-        environment = dict(self.environment, TMPDIR=temporary)
+        environment = dict(self.environment, TMPDIR=temporary, **{MARK: scratch})
         command = [part.format(scratch=temporary) if part == "{scratch}" else part
                    for part in test.command]
         start = time.monotonic()
@@ -58,7 +64,7 @@ class Runner:
                     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log,
                                                stderr=subprocess.STDOUT, cwd=self.root,
                                                env=environment, start_new_session=True)
-                    self.groups.add(process.pid)
+                    self.running[process.pid] = scratch
             except OSError as failure:
                 return Result(test, "failed", 0, "", "it could not be started: %s" % failure)
             reason = ""
@@ -66,15 +72,16 @@ class Runner:
                 process.wait(test.limit)
             except subprocess.TimeoutExpired:
                 reason = "it ran past its limit of %d s" % test.limit
-                os.killpg(process.pid, signal.SIGTERM)  # a chance to say where it was
+                os.killpg(process.pid, signal.SIGINT)  # a chance to say where it was
                 try:
-                    process.wait(3)
+                    process.wait(10)
                 except subprocess.TimeoutExpired:
                     pass
             kill_group(process.pid)
+            kill_marked(scratch)
             process.wait()
             with self.lock:
-                self.groups.discard(process.pid)
+                del self.running[process.pid]
         return self._judge(test, process.returncode, reason, time.monotonic() - start, log_path)
 
     @staticmethod
@@ -103,3 +110,16 @@ def kill_group(group):
         os.killpg(group, signal.SIGKILL)
     except (ProcessLookupError, PermissionError):
         pass
+
+
+def kill_marked(mark):
+    """Kill the processes whose environment has the mark."""
+    wanted = ("%s=%s" % (MARK, mark)).encode()
+    for entry in os.listdir("/proc"):
+        try:
+            if entry.isdigit():
+                with open("/proc/%s/environ" % entry, "rb") as file:
+                    if wanted in file.read().split(b"\0"):
+                        os.kill(int(entry), signal.SIGKILL)
+        except OSError:  # it ended meanwhile, or belongs to somebody else
+            pass
