@@ -1,16 +1,19 @@
 // The HTTP/1.1 server of every process: the API in the router, health and metrics in the workers.
 //
-// It runs on an http_loop and belongs to that loop's thread. Everything that can be wrong with the bytes of a
-// request is found before a handler sees it: framing (http_head.h), sizes, absolute deadlines for head and body,
-// connections in all and per address, media type and UTF-8 of JSON bodies, unknown paths (404) and methods (405 with Allow). Every
-// refusal has a JSON body of the form {"error":{"message","type","param","code"}}.
+// It runs on an http_loop and belongs to that loop's thread. Everything that can be wrong with the
+// bytes of a request is found before a handler sees it: framing (http_head.h), sizes, absolute
+// deadlines for head and body, connections in all and per address, media type and UTF-8 of JSON
+// bodies, unknown paths (404) and methods (405 with Allow). Every refusal has a JSON body of the
+// form {"error":{"message","type","param","code"}}.
 //
-// A handler gets an http_request and owes it one answer: http_respond, or http_stream_begin .. http_stream_end, at once or later.
-// The request is gone when the answer is complete, or when its close call returns. A client that closes its side, even
-// half of it, has gone. A client that reads slower than it is written to is cut at `output_bytes`; nobody else notices.
+// A handler gets an http_request and owes it one answer: http_respond, or http_stream_begin ..
+// http_stream_end, at once or later. The request is gone when the answer is complete, or when its
+// close call returns. A client that closes its side, even half of it, has gone. A client that reads
+// slower than it is written to is cut at `output_bytes`; nobody else notices.
 //
-// Built on libevent's buffered sockets and not on its evhttp: that answers its own errors in HTML and accepts bare LF,
-// "Host :" and repeated lengths, so a strict reader had to stand in front of it anyway.
+// Built on libevent's buffered sockets and not on its evhttp: that answers its own errors in HTML
+// and accepts bare LF, "Host :" and repeated lengths, so a strict reader had to stand in front of
+// it anyway.
 #pragma once
 
 #include "base/buffer.h"
@@ -29,10 +32,10 @@ typedef struct http_settings {
     uint64_t head_bytes;             // of request line and fields
     uint64_t body_bytes;             // of a request body
     uint64_t output_bytes;           // written to a stream and not yet read by the client
-    int64_t head_deadline_us;        // from the first byte of a request (or the accept) to its empty line
-    int64_t body_deadline_us;        // from there to the last byte of the body
-    int64_t idle_us;                 // between two requests of one connection
-    int64_t write_deadline_us;       // without a byte taken by the client
+    int64_t head_deadline_us;  // from the first byte of a request (or the accept) to its empty line
+    int64_t body_deadline_us;  // from there to the last byte of the body
+    int64_t idle_us;           // between two requests of one connection
+    int64_t write_deadline_us; // without a byte taken by the client
 } http_settings;
 extern const config_section http_config_section;        // "http.*", listens on 127.0.0.1:8080
 extern const config_section http_config_section_worker; // the same, on 127.0.0.1:0
@@ -41,8 +44,8 @@ typedef void (*http_handler)(http_request *r, void *context);
 
 #define HTTP_JSON_BODY 1u // POST with a JSON body: media type and UTF-8 are checked
 
-// A path is literal ("/v1/models") or ends in "/*", which matches one further segment or several ("/requests/*").
-// GET routes answer HEAD too.
+// A path is literal ("/v1/models") or ends in "/*", which matches one further segment or several
+// ("/requests/*"). GET routes answer HEAD too.
 typedef struct http_route {
     const char *method;
     const char *path;
@@ -52,12 +55,13 @@ typedef struct http_route {
 
 // What the server tells its owner; all optional.
 typedef struct http_hooks {
-    // After each answer (or cut): the route's path ("other" where none matched), the status that was sent (0: none).
+    // After each answer (or cut): the route's path ("other" where none matched), the status that
+    // was sent (0: none).
     void (*answered)(const char *route, int status_code, void *context);
 } http_hooks;
 
-// Listen and serve. `settings`, `routes` and the strings in them must outlive the server. STATUS_IO or
-// STATUS_BAD_CONFIG with a sentence naming the address.
+// Listen and serve. `settings`, `routes` and the strings in them must outlive the server. STATUS_IO
+// or STATUS_BAD_CONFIG with a sentence naming the address.
 status http_server_open(http_loop *loop, const http_settings *settings, const http_route *routes,
                         size_t route_count, const http_hooks *hooks, void *context,
                         http_server **opened, error *failure);
@@ -71,30 +75,36 @@ const char *http_server_address(const http_server *s, size_t index);
 // From now on answers say "Connection: close" (drain).
 void http_server_refuse_keep_alive(http_server *s);
 
-// A server with a loop and a thread of its own, for processes that have no loop. Handlers run on that thread.
+// A server with a loop and a thread of its own, for processes that have no loop. Handlers run on
+// that thread.
 typedef struct http_thread http_thread;
 status http_thread_open(const http_settings *settings, const http_route *routes, size_t route_count,
                         void *context, http_thread **opened, error *failure);
 http_server *http_thread_server(http_thread *t); // for http_server_address only
 void http_thread_close(http_thread *t);
 
-// ---- a request; slices live as long as it does -----------------------------------------------------
+// ---- a request; slices live as long as it does
+// -----------------------------------------------------
 
 slice http_request_method(const http_request *r);
 slice http_request_path(const http_request *r);
-slice http_request_rest(const http_request *r); // what "/*" of the route stands for, without the slash
+slice http_request_rest(
+    const http_request *r); // what "/*" of the route stands for, without the slash
 slice http_request_query(const http_request *r);
 slice http_request_field(const http_request *r, const char *name); // NULL data: absent
 slice http_request_body(const http_request *r);
-// The X-Request-Id of the answer: the client's own if it is 1 to 64 characters of [A-Za-z0-9._-], else a random one.
+// The X-Request-Id of the answer: the client's own if it is 1 to 64 characters of [A-Za-z0-9._-],
+// else a random one.
 slice http_request_id(const http_request *r);
-uint64_t http_request_arrived_us(const http_request *r); // when its head was complete
+uint64_t http_request_arrived_us(const http_request *r);    // when its head was complete
 uint64_t http_request_first_byte_us(const http_request *r); // when the answer began; 0: not yet
 
-// Called once, from the loop, if the client goes (or is cut) before the answer is complete; the request ends with it.
+// Called once, from the loop, if the client goes (or is cut) before the answer is complete; the
+// request ends with it.
 void http_request_on_close(http_request *r, http_loop_call call, void *context);
 
-// ---- the answer -------------------------------------------------------------------------------------
+// ---- the answer
+// -------------------------------------------------------------------------------------
 
 // A further field; before the answer begins. Copied; must not hold line breaks.
 void http_answer_field(http_request *r, const char *name, const char *value);
@@ -109,10 +119,11 @@ void http_error_body(buffer *out, const char *type, const char *param, const cha
 // "invalid_request_error" and so on for a status code.
 const char *http_error_type(int status_code);
 
-// An answer in pieces. A write that passes `output_bytes` cuts the client: it returns false, the close call
-// follows from the loop, and further writes do nothing.
+// An answer in pieces. A write that passes `output_bytes` cuts the client: it returns false, the
+// close call follows from the loop, and further writes do nothing.
 void http_stream_begin(http_request *r, int status_code, const char *content_type);
 bool http_stream_write(http_request *r, slice data);
 void http_stream_end(http_request *r); // complete: ends the request
-void http_stream_cut(http_request *r); // incomplete: closes the connection; ends the request, without a close call
+void http_stream_cut(
+    http_request *r); // incomplete: closes the connection; ends the request, without a close call
 size_t http_stream_waiting(const http_request *r); // bytes that the client has not taken

@@ -1,9 +1,11 @@
-// HTTP/1.x requests as bytes: the head (request line and fields) and the chunked coding. Pure functions.
+// HTTP/1.x requests as bytes: the head (request line and fields) and the chunked coding. Pure
+// functions.
 //
-// Source: RFC 9112 (syntax, framing) and RFC 9110 (fields), read strictly: whatever two programs could understand
-// differently is refused. So: lines end with CRLF and never with a bare LF; no space before a colon; no folded lines; exactly one
-// Host in HTTP/1.1; Content-Length is 1*DIGIT, once; Transfer-Encoding is absent or exactly "chunked", and never beside
-// Content-Length; values are UTF-8 without control characters. Nothing here allocates; any thread.
+// Source: RFC 9112 (syntax, framing) and RFC 9110 (fields), read strictly: whatever two programs
+// could understand differently is refused. So: lines end with CRLF and never with a bare LF; no
+// space before a colon; no folded lines; exactly one Host in HTTP/1.1; Content-Length is 1*DIGIT,
+// once; Transfer-Encoding is absent or exactly "chunked", and never beside Content-Length; values
+// are UTF-8 without control characters. Nothing here allocates; any thread.
 #pragma once
 
 #include "base/buffer.h"
@@ -33,20 +35,23 @@ typedef struct http_head {
     bool expects_continue;
 } http_head;
 
-// Why a request is refused: the status of the answer and a sentence; the connection closes after it.
+// Why a request is refused: the status of the answer and a sentence; the connection closes after
+// it.
 typedef struct http_refusal {
     int status;
     const char *text;
 } http_refusal;
 
-// Look for the end of the head in `size` bytes of which the first `seen` were looked at before (0 at first).
-// Returns the size of the head with its empty line, or 0: more bytes are needed. Bytes that cannot begin or continue a head,
-// or more than `size_max` of them, fill `refusal` (its status is 0 otherwise) and return 0.
+// Look for the end of the head in `size` bytes of which the first `seen` were looked at before (0
+// at first). Returns the size of the head with its empty line, or 0: more bytes are needed. Bytes
+// that cannot begin or continue a head, or more than `size_max` of them, fill `refusal` (its status
+// is 0 otherwise) and return 0.
 size_t http_head_find(const char *data, size_t size, size_t seen, size_t size_max,
                       http_refusal *refusal);
 // Parse the bytes that http_head_find measured. False: `refusal` says why.
 bool http_head_parse(const char *data, size_t size, http_head *head, http_refusal *refusal);
-// The first field of this name (case does not matter); an empty slice with NULL data where there is none.
+// The first field of this name (case does not matter); an empty slice with NULL data where there is
+// none.
 slice http_head_field(const http_head *head, const char *name);
 size_t http_head_field_count(const http_head *head, const char *name);
 bool http_text_equal(slice text, const char *other); // ASCII case does not matter
@@ -61,8 +66,9 @@ typedef struct http_chunks {
     bool done;
 } http_chunks;
 
-// Move the content of `size` bytes to `body`, whose size stays at most `body_max`. Returns how many bytes were
-// used: all of them unless the body is done or refused (413 past `body_max`, 400 for bad syntax).
+// Move the content of `size` bytes to `body`, whose size stays at most `body_max`. Returns how many
+// bytes were used: all of them unless the body is done or refused (413 past `body_max`, 400 for bad
+// syntax).
 size_t http_chunks_feed(http_chunks *c, const char *data, size_t size, size_t body_max,
                         buffer *body, http_refusal *refusal);
 

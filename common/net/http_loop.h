@@ -1,8 +1,10 @@
-// An event loop: timers, readable descriptors, signals. The HTTP server runs on one, and so does the router.
+// An event loop: timers, readable descriptors, signals. The HTTP server runs on one, and so does
+// the router.
 //
 // A loop belongs to the thread that runs it; everything here is called on that thread, or before
-// http_loop_run, except http_loop_stop, which any thread may call. Callbacks run one at a time and must not block.
-// Handles are closed before the loop. One door to libevent: nothing outside common/net/http*.c includes it.
+// http_loop_run, except http_loop_stop, which any thread may call. Callbacks run one at a time and
+// must not block. Handles are closed before the loop. One door to libevent: nothing outside
+// common/net/http*.c includes it.
 #pragma once
 
 #include "base/status.h"
@@ -22,14 +24,15 @@ void http_loop_close(http_loop *l); // NULL is allowed
 void http_loop_run(http_loop *l);
 void http_loop_stop(http_loop *l);
 
-// A timer is idle until it is started. It fires once, `delay_us` later; starting it again replaces the time.
+// A timer is idle until it is started. It fires once, `delay_us` later; starting it again replaces
+// the time.
 status http_timer_open(http_loop *l, http_loop_call call, void *context, http_timer **opened);
 void http_timer_start(http_timer *t, uint64_t delay_us);
 void http_timer_stop(http_timer *t);
 void http_timer_close(http_timer *t); // NULL is allowed; also from inside its own call
 
-// `call` runs as long as `descriptor` (of a queue's eventfd, say) is readable: it must drain it, or it
-// is called again at once.
+// `call` runs as long as `descriptor` (of a queue's eventfd, say) is readable: it must drain it, or
+// it is called again at once.
 status http_watch_open(http_loop *l, int descriptor, http_loop_call call, void *context,
                        http_watch **opened);
 // `call` runs on the loop after each delivery of `signal`.

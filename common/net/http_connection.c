@@ -1,0 +1,400 @@
+// One connection: bytes in, requests out, one at a time; deadlines; the end.
+//
+// A connection is freed only by its buffered socket's event, by its deadline timer, by the end of
+// lingering or by the server's close, never inside connection_process or an answer, so that
+// handlers may answer at once.
+#include "net/http_private.h"
+
+#include "base/clock.h"
+
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+static void connection_process(http_connection *c);
+
+static uint32_t peer_bucket(const uint8_t key[16])
+{
+    uint32_t sum = 2166136261u;
+    for (int i = 0; i < 16; i++)
+        sum = (sum ^ key[i]) * 16777619u;
+    return sum % HTTP_ADDRESS_BUCKETS;
+}
+
+static void peer_key(const struct sockaddr *from, uint8_t key[16])
+{
+    memset(key, 0, 16);
+    if (from->sa_family == AF_INET6) {
+        const struct sockaddr_in6 *six = (const struct sockaddr_in6 *)from;
+        memcpy(key, &six->sin6_addr, IN6_IS_ADDR_V4MAPPED(&six->sin6_addr) ? 16 : 8);
+    } else if (from->sa_family == AF_INET) {
+        key[10] = key[11] = 0xff;
+        memcpy(key + 12, &((const struct sockaddr_in *)from)->sin_addr, 4);
+    }
+}
+
+// One more connection of this address; NULL where it has enough (or memory is short).
+static http_peer *peer_take(http_server *s, const struct sockaddr *from)
+{
+    uint8_t key[16];
+    peer_key(from, key);
+    http_peer **bucket = &s->peers[peer_bucket(key)];
+    http_peer *p = *bucket;
+    while (p && memcmp(p->key, key, 16) != 0)
+        p = p->next;
+    if (!p) {
+        p = calloc(1, sizeof *p);
+        if (!p)
+            return NULL;
+        memcpy(p->key, key, 16);
+        p->next = *bucket;
+        *bucket = p;
+    }
+    if (p->count >= s->settings->connections_per_address)
+        return NULL;
+    p->count++;
+    return p;
+}
+
+static void peer_release(http_server *s, http_peer *p)
+{
+    if (--p->count > 0)
+        return;
+    http_peer **link = &s->peers[peer_bucket(p->key)];
+    while (*link != p)
+        link = &(*link)->next;
+    *link = p->next;
+    free(p);
+}
+
+static void connection_free(http_connection *c)
+{
+    http_server *s = c->server;
+    if (c->request)
+        http_request_free(c->request);
+    if (c->previous)
+        c->previous->next = c->next;
+    else
+        s->connections = c->next;
+    if (c->next)
+        c->next->previous = c->previous;
+    s->connection_count--;
+    peer_release(s, c->peer);
+    http_timer_close(c->deadline);
+    bufferevent_free(c->stream);
+    buffer_close(&c->in);
+    free(c);
+}
+
+void http_connection_abort(http_connection *c)
+{
+    http_request *r = c->request;
+    if (r && c->state == HTTP_STATE_BUSY && r->on_close) {
+        http_loop_call call = r->on_close;
+        r->on_close = NULL;
+        call(r->on_close_context);
+    }
+    if (r && c->server->hooks.answered)
+        c->server->hooks.answered(r->route ? r->route->path : "other", r->status_code,
+                                  c->server->context);
+    connection_free(c);
+}
+
+void http_connection_doom(http_connection *c)
+{
+    c->doomed = true;
+    bufferevent_disable(c->stream, EV_READ | EV_WRITE);
+    http_timer_start(c->deadline, 0);
+}
+
+// The last answer is with the kernel: say so to the client, and wait until it closes.
+static void connection_linger(http_connection *c)
+{
+    c->state = HTTP_STATE_LINGER;
+    buffer_close(&c->in);
+    shutdown(bufferevent_getfd(c->stream), SHUT_WR);
+    http_timer_start(c->deadline, c->half_closed ? 0 : HTTP_LINGER_US);
+}
+
+static void connection_await_head(http_connection *c)
+{
+    c->state = HTTP_STATE_HEAD;
+    c->seen = 0;
+    if (c->in.size == 0)
+        buffer_close(&c->in);
+    http_timer_start(c->deadline, (uint64_t)(c->in.size > 0 ? c->server->settings->head_deadline_us
+                                                            : c->server->settings->idle_us));
+}
+
+void http_connection_answered(http_connection *c)
+{
+    http_request *r = c->request;
+    if (c->server->hooks.answered)
+        c->server->hooks.answered(r->route ? r->route->path : "other", r->status_code,
+                                  c->server->context);
+    c->request = NULL;
+    http_request_free(r);
+    if (c->doomed)
+        return;
+    if (c->keep_alive) {
+        connection_await_head(c);
+        connection_process(c);
+        return;
+    }
+    c->state = HTTP_STATE_FLUSH;
+    http_timer_stop(c->deadline);
+    if (evbuffer_get_length(bufferevent_get_output(c->stream)) == 0)
+        connection_linger(c);
+}
+
+// Answer with an error and close.
+static void connection_refuse(http_connection *c, int status_code, const char *text)
+{
+    c->keep_alive = false;
+    c->state = HTTP_STATE_BUSY;
+    http_respond_error(c->request, status_code, NULL, NULL, NULL, text);
+}
+
+// The head is whole: everything that can be judged without the body. False: an answer was sent.
+static bool request_judge_head(http_connection *c, http_request *r)
+{
+    const http_settings *limits = c->server->settings;
+    http_refusal refusal;
+    if (!http_head_parse(r->head_bytes.data, r->head_bytes.size, &r->head, &refusal)) {
+        connection_refuse(c, refusal.status, refusal.text);
+        return false;
+    }
+    bool has_body = r->head.chunked || r->head.length > 0;
+    // Until the body is read, an answer ends the connection: the client may be sending still.
+    c->keep_alive = false;
+    c->state = HTTP_STATE_BUSY;
+    if (!has_body)
+        c->keep_alive = r->head.keep_alive && !c->server->refuse_keep_alive;
+    r->route = http_route_find(r);
+    if (!r->route)
+        return false;
+    if (r->head.has_length && r->head.length > limits->body_bytes) {
+        connection_refuse(c, 413, "the request body is too large");
+        return false;
+    }
+    if (r->route->flags & HTTP_JSON_BODY) {
+        slice type = http_head_field(&r->head, "Content-Type");
+        if (http_head_field_count(&r->head, "Content-Type") != 1 || !http_content_is_json(type)) {
+            connection_refuse(c, 415, "Content-Type must be application/json in UTF-8");
+            return false;
+        }
+        if (!r->head.chunked && !r->head.has_length) {
+            connection_refuse(c, 411, "Content-Length is missing");
+            return false;
+        }
+    }
+    return true;
+}
+
+static void request_dispatch(http_connection *c, http_request *r)
+{
+    c->keep_alive = r->head.keep_alive && !c->server->refuse_keep_alive;
+    c->state = HTTP_STATE_BUSY;
+    http_timer_stop(c->deadline);
+    if ((r->route->flags & HTTP_JSON_BODY) && !http_text_is_utf8(buffer_slice(&r->body))) {
+        http_respond_error(r, 400, NULL, NULL, NULL, "the request body is not UTF-8");
+        return;
+    }
+    r->route->handler(r, c->server->context);
+}
+
+// False: more bytes are needed.
+static bool connection_take_head(http_connection *c)
+{
+    http_refusal refusal;
+    size_t size = http_head_find(c->in.data, c->in.size, c->seen,
+                                 (size_t)c->server->settings->head_bytes, &refusal);
+    c->seen = c->in.size;
+    if (size == 0 && refusal.status == 0)
+        return false;
+    http_request *r = c->request = http_request_new(c);
+    if (!r) {
+        http_connection_doom(c);
+        return false;
+    }
+    if (refusal.status != 0) {
+        connection_refuse(c, refusal.status, refusal.text);
+        return false;
+    }
+    buffer_append(&r->head_bytes, c->in.data, size);
+    buffer_drop_front(&c->in, size);
+    if (!request_judge_head(c, r))
+        return true;
+    if (!r->head.chunked && r->head.length == 0) {
+        request_dispatch(c, r);
+        return true;
+    }
+    c->state = HTTP_STATE_BODY;
+    http_timer_start(c->deadline, (uint64_t)c->server->settings->body_deadline_us);
+    if (r->head.expects_continue && c->in.size == 0)
+        bufferevent_write(c->stream, "HTTP/1.1 100 Continue\r\n\r\n", 25);
+    return true;
+}
+
+static bool connection_take_body(http_connection *c)
+{
+    http_request *r = c->request;
+    size_t limit = (size_t)c->server->settings->body_bytes, used;
+    http_refusal refusal = { 0 };
+    bool done;
+    if (r->head.chunked) {
+        used = http_chunks_feed(&r->chunks, c->in.data, c->in.size, limit, &r->body, &refusal);
+        done = r->chunks.done;
+    } else {
+        size_t missing = (size_t)r->head.length - r->body.size;
+        used = c->in.size < missing ? c->in.size : missing;
+        buffer_append(&r->body, c->in.data, used);
+        done = r->body.size == r->head.length;
+    }
+    buffer_drop_front(&c->in, used);
+    if (refusal.status == 0 && r->body.overflow)
+        refusal = (http_refusal){ 503, "there is no memory for the request body" };
+    if (refusal.status != 0) {
+        connection_refuse(c, refusal.status, refusal.text);
+        return false;
+    }
+    if (done)
+        request_dispatch(c, r);
+    return done;
+}
+
+static void connection_process(http_connection *c)
+{
+    if (c->processing)
+        return;
+    c->processing = true;
+    bool more = true;
+    while (more && c->in.size > 0 && !c->doomed) {
+        if (c->state == HTTP_STATE_HEAD)
+            more = connection_take_head(c);
+        else if (c->state == HTTP_STATE_BODY)
+            more = connection_take_body(c);
+        else
+            break;
+    }
+    // A client may send its next requests early, within reason.
+    if (c->state == HTTP_STATE_BUSY && c->in.size >= HTTP_READ_AHEAD)
+        http_connection_doom(c);
+    c->processing = false;
+}
+
+static void on_read(struct bufferevent *stream, void *context)
+{
+    http_connection *c = context;
+    struct evbuffer *input = bufferevent_get_input(stream);
+    size_t size = evbuffer_get_length(input);
+    if (c->state == HTTP_STATE_LINGER || c->state == HTTP_STATE_FLUSH) {
+        evbuffer_drain(input, size);
+        return;
+    }
+    if (c->state == HTTP_STATE_HEAD && c->in.size == 0)
+        http_timer_start(c->deadline, (uint64_t)c->server->settings->head_deadline_us);
+    if (!buffer_reserve(&c->in, size)) {
+        http_connection_doom(c);
+        return;
+    }
+    evbuffer_remove(input, c->in.data + c->in.size, size);
+    c->in.size += size;
+    c->in.data[c->in.size] = 0;
+    connection_process(c);
+}
+
+static void on_written(struct bufferevent *stream, void *context)
+{
+    http_connection *c = context;
+    (void)stream;
+    if (c->state == HTTP_STATE_FLUSH)
+        connection_linger(c);
+}
+
+// The client closed (even half of its side), the connection broke, or a write made no progress.
+static void on_event(struct bufferevent *stream, short what, void *context)
+{
+    http_connection *c = context;
+    (void)stream;
+    // What was written before is the kernel's to deliver if the client only closed its sending
+    // side.
+    if (c->state == HTTP_STATE_FLUSH && (what & BEV_EVENT_EOF)) {
+        c->half_closed = true;
+        return;
+    }
+    http_connection_abort(c);
+}
+
+static void on_deadline(void *context)
+{
+    http_connection *c = context;
+    if (c->doomed || c->state == HTTP_STATE_LINGER ||
+        (c->state == HTTP_STATE_HEAD && c->in.size == 0)) {
+        http_connection_abort(c);
+        return;
+    }
+    if (c->state == HTTP_STATE_HEAD)
+        c->request = http_request_new(c);
+    if (!c->request) {
+        http_connection_abort(c);
+        return;
+    }
+    connection_refuse(c, 408, "the request did not arrive in time");
+}
+
+// Too many connections: a short answer that needs no memory of ours.
+static void connection_turn_away(int descriptor)
+{
+    static const char body[] =
+        "{\"error\":{\"message\":\"there are too many connections\",\"type\":"
+        "\"overloaded_error\",\"param\":null,\"code\":\"overloaded\"}}";
+    char text[512];
+    int size = snprintf(text, sizeof text,
+                        "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\n"
+                        "Content-Length: %zu\r\nRetry-After: 1\r\nConnection: close\r\n\r\n%s",
+                        sizeof body - 1, body);
+    ssize_t sent = send(descriptor, text, (size_t)size, MSG_DONTWAIT | MSG_NOSIGNAL);
+    (void)sent;
+    shutdown(descriptor, SHUT_WR);
+    close(descriptor);
+}
+
+void http_connection_open(http_server *s, int descriptor, const struct sockaddr *from)
+{
+    int one = 1, size = HTTP_SEND_BUFFER;
+    http_peer *peer =
+        (int64_t)s->connection_count < s->settings->connections_max ? peer_take(s, from) : NULL;
+    http_connection *c = peer ? calloc(1, sizeof *c) : NULL;
+    struct bufferevent *stream =
+        c ? bufferevent_socket_new(http_loop_base(s->loop), descriptor, BEV_OPT_CLOSE_ON_FREE)
+          : NULL;
+    if (!stream || http_timer_open(s->loop, on_deadline, c, &c->deadline) != STATUS_OK) {
+        if (peer)
+            peer_release(s, peer);
+        free(c);
+        connection_turn_away(stream ? dup(descriptor) : descriptor);
+        if (stream)
+            bufferevent_free(stream);
+        return;
+    }
+    setsockopt(descriptor, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    setsockopt(descriptor, SOL_SOCKET, SO_SNDBUF, &size, sizeof size);
+    c->server = s;
+    c->stream = stream;
+    c->peer = peer;
+    c->next = s->connections;
+    if (c->next)
+        c->next->previous = c;
+    s->connections = c;
+    s->connection_count++;
+    struct timeval write_deadline = { (time_t)(s->settings->write_deadline_us / 1000000),
+                                      (suseconds_t)(s->settings->write_deadline_us % 1000000) };
+    bufferevent_setcb(stream, on_read, on_written, on_event, c);
+    bufferevent_setwatermark(stream, EV_READ, 0, HTTP_READ_AHEAD);
+    bufferevent_set_timeouts(stream, NULL, &write_deadline);
+    http_timer_start(c->deadline, (uint64_t)s->settings->head_deadline_us);
+    bufferevent_enable(stream, EV_READ | EV_WRITE);
+}

@@ -1,0 +1,108 @@
+// Inside the HTTP server: connections and requests. Included by common/net/http*.c only; everything
+// belongs to the loop's thread.
+#pragma once
+
+#include "net/http.h"
+#include "net/http_head.h"
+
+#include <event2/buffer.h>
+#include <event2/bufferevent.h>
+#include <event2/event.h>
+#include <event2/listener.h>
+#include <netinet/in.h>
+
+struct event_base *http_loop_base(http_loop *l);
+
+#define HTTP_READ_AHEAD 65536u  // bytes of a client that are read but not used, at most
+#define HTTP_SEND_BUFFER 131072 // SO_SNDBUF
+#define HTTP_LINGER_US                                                                             \
+    2000000u // reading on after a final answer, so that it is not lost in a reset
+#define HTTP_HALF_FULL_US 10000000u // a stream may stay above half of its output limit this long
+#define HTTP_ADDRESS_BUCKETS 1024u
+
+// Open connections of one client address.
+typedef struct http_peer {
+    struct http_peer *next; // in its bucket
+    uint8_t key[16];        // IPv6 address (IPv4 mapped), cut to /64 where it is not mapped
+    int64_t count;
+} http_peer;
+
+typedef enum http_state {
+    HTTP_STATE_HEAD,   // between requests, or inside a head
+    HTTP_STATE_BODY,   // inside a body
+    HTTP_STATE_BUSY,   // the handler owes an answer
+    HTTP_STATE_FLUSH,  // the last answer is being written
+    HTTP_STATE_LINGER, // the last answer is written; what still comes is thrown away
+} http_state;
+
+typedef struct http_connection {
+    http_server *server;
+    struct http_connection *previous, *next;
+    struct bufferevent *stream;
+    http_timer *deadline;
+    http_peer *peer;
+    http_request *request; // in states BODY and BUSY
+    buffer in;             // read, not used
+    size_t seen;           // of `in`, already searched for the end of a head
+    http_state state;
+    bool processing; // connection_process is on the stack
+    bool keep_alive;
+    bool half_closed; // the client sends no more
+    bool doomed;      // to be aborted by the deadline timer, which runs at once
+} http_connection;
+
+struct http_request {
+    http_connection *connection;
+    buffer head_bytes; // what `head` points into
+    http_head head;
+    buffer body;
+    http_chunks chunks;
+    const http_route *route; // NULL: none matched
+    slice rest;
+    char id[65];
+    uint64_t arrived_us, first_byte_us;
+    http_loop_call on_close;
+    void *on_close_context;
+    buffer answer_fields;
+    int status_code;
+    bool streaming, chunked_answer;
+    uint64_t over_half_since_us; // 0: the output is below half of its limit
+};
+
+struct http_server {
+    http_loop *loop;
+    const http_settings *settings;
+    const http_route *routes;
+    size_t route_count;
+    http_hooks hooks;
+    void *context;
+    struct evconnlistener **listeners;
+    char (*addresses)[272];
+    size_t listener_count;
+    http_timer *accept_again; // after the process ran out of descriptors
+    http_connection *connections;
+    size_t connection_count;
+    http_peer *peers[HTTP_ADDRESS_BUCKETS];
+    uint64_t id_seed, id_count;
+    bool refuse_keep_alive;
+};
+
+// http_listen.c: bind every address of the settings.
+status http_listeners_open(http_server *s, error *failure);
+void http_listeners_close(http_server *s);
+
+// http_connection.c
+void http_connection_open(http_server *s, int descriptor, const struct sockaddr *from);
+// Tell the request's owner, then free everything.
+void http_connection_abort(http_connection *c);
+// After an answer: on to the next request, or close once it is written.
+void http_connection_answered(http_connection *c);
+// Have the loop abort it soon.
+void http_connection_doom(http_connection *c);
+
+// http_route.c: what answers `path`; NULL after an error answer was sent (404 or 405).
+const http_route *http_route_find(http_request *r);
+
+// http_request.c
+http_request *http_request_new(http_connection *c);
+void http_request_free(http_request *r);
