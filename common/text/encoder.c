@@ -171,46 +171,53 @@ fail:
     return result;
 }
 
-// The stretch as the merges want it: in normal form C, or with SentencePiece's spaces.
+// The stretch as the merges want it: in normal form C, or with SentencePiece's space in front.
 static status prepare(encoder *e, slice stretch, bool first, slice *prepared)
 {
+    status result = STATUS_OK;
     const tokenizer *t = e->tokens;
+    bool composes = t->pieces != NULL && pretokenizer_family_of(t->pieces)->composes;
     *prepared = stretch;
     buffer_clear(&e->prepared);
-    if (t->pieces != NULL) {
-        if (!pretokenizer_family_of(t->pieces)->composes || unicode_is_composed(stretch))
-            return STATUS_OK;
-        status result = unicode_append_composed(&e->prepared, stretch);
+    if (composes && !unicode_is_composed(stretch)) {
+        result = unicode_append_composed(&e->prepared, stretch);
         *prepared = buffer_slice(&e->prepared);
-        return result;
-    }
-    if (first && t->adds_space)
+    } else if (first && t->adds_space) {
         buffer_append_byte(&e->prepared, ' ');
-    for (slice rest = stretch;;) {
-        const char *mark = memmem(rest.data, rest.size, SPACE_MARK, 3);
-        size_t size = mark != NULL ? (size_t)(mark - rest.data) : rest.size;
-        buffer_append(&e->prepared, rest.data, size);
-        if (mark == NULL)
-            break;
-        buffer_append_byte(&e->prepared, ' ');
-        rest = (slice){ mark + 3, rest.size - size - 3 };
+        buffer_append_slice(&e->prepared, stretch);
+        *prepared = buffer_slice(&e->prepared);
     }
-    *prepared = buffer_slice(&e->prepared);
-    return e->prepared.overflow ? STATUS_NO_MEMORY : STATUS_OK;
+    return e->prepared.overflow ? STATUS_NO_MEMORY : result;
+}
+
+// The end of the part that begins at `begin` and that no merge can cross: before a character whose
+// first byte never follows the byte before it inside a token.
+static size_t uncrossed_end(const tokenizer *t, slice text, size_t begin)
+{
+    const uint8_t *byte = (const uint8_t *)text.data;
+    for (size_t at = begin + 1; at < text.size; at++) {
+        unsigned two = (unsigned)byte[at - 1] << 8 | byte[at];
+        bool continues = (byte[at] & 0xc0) == 0x80;
+        if (!continues && (t->neighbours[two / 64] >> two % 64 & 1) == 0)
+            return at;
+    }
+    return text.size;
 }
 
 // Text between two special tokens.
 static status encode_stretch(encoder *e, slice stretch, bool first, const output *out)
 {
     status result = STATUS_OK;
+    const tokenizer *t = e->tokens;
     slice text;
     if (stretch.size == 0)
         return STATUS_OK;
     TRY(prepare(e, stretch, first, &text));
-    if (e->tokens->pieces == NULL)
-        return merge_piece(e, text, out);
     for (size_t begin = 0, end; begin < text.size; begin = end) {
-        TRY(pretokenizer_next(e->tokens->pieces, e->match, text, begin, &end));
+        if (t->pieces == NULL)
+            end = uncrossed_end(t, text, begin);
+        else
+            TRY(pretokenizer_next(t->pieces, e->match, text, begin, &end));
         TRY(encode_piece(e, (slice){ text.data + begin, end - begin }, out));
     }
 fail:
@@ -268,19 +275,38 @@ static bool add_run(encoder *e, size_t begin, size_t end)
     return true;
 }
 
+// From `from` on, U+2581 becomes a space.
+static void read_space_marks(buffer *text, size_t from)
+{
+    char *out = text->data + from;
+    for (size_t at = from; at < text->size;) {
+        bool mark = text->size - at >= 3 && memcmp(text->data + at, SPACE_MARK, 3) == 0;
+        *out++ = mark ? ' ' : text->data[at];
+        at += mark ? 3 : 1;
+    }
+    text->size = (size_t)(out - text->data);
+}
+
 // All segments as one well-formed text, with the runs of markup in it.
 static status join_segments(encoder *e, const encoder_segment *segments, size_t count, slice *text)
 {
+    const tokenizer *t = e->tokens;
     e->run_count = 0;
     buffer_clear(&e->text);
-    if (count == 1 && unicode_valid_size(segments[0].text) == segments[0].text.size) {
-        *text = segments[0].text;
-        bool added = !segments[0].allow_special || add_run(e, 0, text->size);
-        return added ? STATUS_OK : STATUS_NO_MEMORY;
-    }
     for (size_t i = 0; i < count; i++) {
+        slice piece = segments[i].text;
         size_t begin = e->text.size;
-        unicode_append_valid(&e->text, segments[i].text);
+        bool marks = t->algorithm->reads_space_marks &&
+                     memmem(piece.data, piece.size, SPACE_MARK, 3) != NULL;
+        // Most calls have one text that can be used where it lies.
+        if (count == 1 && !marks && unicode_valid_size(piece) == piece.size) {
+            *text = piece;
+            bool added = !segments[0].allow_special || add_run(e, 0, piece.size);
+            return added ? STATUS_OK : STATUS_NO_MEMORY;
+        }
+        unicode_append_valid(&e->text, piece);
+        if (marks && !e->text.overflow)
+            read_space_marks(&e->text, begin);
         if (segments[i].allow_special && !add_run(e, begin, e->text.size))
             return STATUS_NO_MEMORY;
     }

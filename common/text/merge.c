@@ -43,6 +43,8 @@ bool merge_append(merge_work *work, int32_t id, uint32_t start, uint32_t length)
     return true;
 }
 
+// The heap has four children a node: a level less for each two of a binary one, and the children
+// share a cache line, which is what a long run of one letter costs.
 static bool heap_push(merge_work *work, merge_candidate candidate)
 {
     if (work->heap_count == work->heap_capacity &&
@@ -50,9 +52,9 @@ static bool heap_push(merge_work *work, merge_candidate candidate)
         return false;
     merge_candidate *heap = work->heap;
     size_t at = work->heap_count++;
-    while (at > 0 && heap[(at - 1) / 2].order > candidate.order) {
-        heap[at] = heap[(at - 1) / 2];
-        at = (at - 1) / 2;
+    while (at > 0 && heap[(at - 1) / 4].order > candidate.order) {
+        heap[at] = heap[(at - 1) / 4];
+        at = (at - 1) / 4;
     }
     heap[at] = candidate;
     return true;
@@ -62,12 +64,15 @@ static merge_candidate heap_pop(merge_work *work)
 {
     merge_candidate *heap = work->heap, first = heap[0], last = heap[--work->heap_count];
     size_t at = 0, count = work->heap_count;
-    for (size_t child; (child = 2 * at + 1) < count; at = child) {
-        if (child + 1 < count && heap[child + 1].order < heap[child].order)
-            child++;
-        if (heap[child].order >= last.order)
+    for (size_t child; (child = 4 * at + 1) < count;) {
+        size_t least = child, end = child + 4 < count ? child + 4 : count;
+        for (size_t i = child + 1; i < end; i++)
+            if (heap[i].order < heap[least].order)
+                least = i;
+        if (heap[least].order >= last.order)
             break;
-        heap[at] = heap[child];
+        heap[at] = heap[least];
+        at = least;
     }
     heap[at] = last;
     return first;

@@ -9,7 +9,7 @@
 
 // White_Space of Unicode, for use inside [].
 #define SPACE                                                                                      \
-    "\\t-\\r \\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}"        \
+    "\\t-\\r \\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}"       \
     "\\x{3000}"
 #define CONTRACTIONS "'s|'t|'re|'ve|'m|'ll|'d"
 
@@ -150,7 +150,8 @@ status pretokenizer_next(const pretokenizer *p, pretokenizer_work *work, slice t
     if (count < 0)
         return count == PCRE2_ERROR_NOMEMORY ? STATUS_NO_MEMORY : STATUS_INTERNAL;
     const size_t *span = pcre2_get_ovector_pointer(work->match);
-    // A find that begins later ends the gap before it, which is a piece; the find itself comes next.
+    // A find that begins later ends the gap before it, which is a piece; the find itself comes
+    // next.
     *end = span[0] > begin ? span[0] : span[1];
     return *end > begin ? STATUS_OK : STATUS_INTERNAL;
 }

@@ -148,4 +148,5 @@ const tokenizer_algorithm tokenizer_sentencepiece = {
     .read = read_model,
     .split = split,
     .pair = pair,
+    .reads_space_marks = true,
 };

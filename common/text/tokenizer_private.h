@@ -15,8 +15,8 @@ typedef struct tokenizer_algorithm {
     status (*read)(tokenizer *t, const gguf *file, error *failure);
     // Append the first symbols of one piece to `work`; false where memory is short.
     bool (*split)(const tokenizer *t, slice piece, merge_work *work);
-    merge_pair pair;         // its context is a tokenizer_piece
-    bool user_defined_joins; // user-defined tokens also come out of merges
+    merge_pair pair;        // its context is a tokenizer_piece
+    bool reads_space_marks; // U+2581 in a text is a space
 } tokenizer_algorithm;
 
 extern const tokenizer_algorithm tokenizer_byte_level, tokenizer_sentencepiece;
@@ -55,6 +55,10 @@ struct tokenizer {
     int32_t *by_bytes;
     uint64_t by_bytes_mask, hash_seed;
     int32_t byte_ids[256]; // the token of each byte, or -1
+    // Bit a << 8 | b: some token that merging can give has byte a followed by b. Where a text has a
+    // pair without its bit, no merge can cross, so it may be cut there (SentencePiece: before
+    // nearly every space).
+    uint64_t neighbours[1024];
     // Byte-level: merges by pair. SentencePiece: the rank of each token's score.
     tokenizer_merge *merges;
     uint64_t merges_mask;

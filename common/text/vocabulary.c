@@ -135,10 +135,12 @@ static bool index_bytes(tokenizer *t)
     t->by_bytes_mask = slots - 1;
     for (int32_t i = 0; i < t->count; i++) {
         slice bytes = tokenizer_token_bytes(t, i);
-        bool joins = t->kinds[i] == TOKENIZER_NORMAL ||
-                     (t->kinds[i] == TOKENIZER_USER_DEFINED && t->algorithm->user_defined_joins);
-        if (!joins || bytes.size == 0 || tokenizer_find(t, bytes) >= 0)
+        if (t->kinds[i] != TOKENIZER_NORMAL || bytes.size == 0 || tokenizer_find(t, bytes) >= 0)
             continue;
+        for (size_t j = 1; j < bytes.size; j++) {
+            unsigned two = (unsigned)(uint8_t)bytes.data[j - 1] << 8 | (uint8_t)bytes.data[j];
+            t->neighbours[two / 64] |= 1ull << two % 64;
+        }
         uint64_t slot = slot_of(t, bytes);
         while (t->by_bytes[slot] >= 0)
             slot = (slot + 1) & t->by_bytes_mask;
