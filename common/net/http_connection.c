@@ -172,8 +172,7 @@ static bool request_judge_head(http_connection *c, http_request *r)
     c->state = HTTP_STATE_BUSY;
     if (!has_body)
         c->keep_alive = r->head.keep_alive && !c->server->refuse_keep_alive;
-    r->route = http_route_find(r);
-    if (!r->route)
+    if (!http_route_find(r))
         return false;
     if (r->head.has_length && r->head.length > limits->body_bytes) {
         connection_refuse(c, 413, "the request body is too large");

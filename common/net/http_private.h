@@ -100,8 +100,8 @@ void http_connection_answered(http_connection *c);
 // Have the loop abort it soon.
 void http_connection_doom(http_connection *c);
 
-// http_route.c: what answers `path`; NULL after an error answer was sent (404 or 405).
-const http_route *http_route_find(http_request *r);
+// http_route.c: set `route` and `rest`. False: an error answer was sent (404 or 405), and `r` is gone.
+bool http_route_find(http_request *r);
 
 // http_request.c
 http_request *http_request_new(http_connection *c);

@@ -21,7 +21,7 @@ static bool method_matches(const http_route *route, slice method)
            (slice_equal(method, SLICE("HEAD")) && strcmp(route->method, "GET") == 0);
 }
 
-const http_route *http_route_find(http_request *r)
+bool http_route_find(http_request *r)
 {
     const http_server *s = r->connection->server;
     buffer allow = { .limit = 256 };
@@ -33,7 +33,8 @@ const http_route *http_route_find(http_request *r)
         if (method_matches(route, r->head.method)) {
             buffer_close(&allow);
             r->rest = rest;
-            return route;
+            r->route = route;
+            return true;
         }
         buffer_printf(&allow, "%s%s", allow.size ? ", " : "", route->method);
         if (strcmp(route->method, "GET") == 0)
@@ -47,5 +48,5 @@ const http_route *http_route_find(http_request *r)
         http_respond_error(r, 404, NULL, NULL, "not_found", "there is nothing at this path");
     }
     buffer_close(&allow);
-    return NULL;
+    return false;
 }
