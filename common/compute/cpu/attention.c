@@ -1,0 +1,285 @@
+// Attention's work items: cut once a step by `attention_plan`, then run for every layer.
+//
+// An item is (query block of one sequence, KV head, range of splits). A split is 1,024 tokens at an
+// absolute position with an online softmax of its own; splits are merged in ascending order.
+// Whether one item walks all splits of its rows or several items share them is a matter of balance
+// alone: the arithmetic, and so every bit, is the same.
+#include "compute/cpu/cpu.h"
+
+#include <string.h>
+
+// ---- the plan
+// -------------------------------------------------------------------------------------
+
+static int query_rows(const cpu_plan *p)
+{
+    return CPU_ATTENTION_ROWS / p->group_heads;
+}
+
+static void cut_heads(cpu_plan *p, const backend_heads *h)
+{
+    int heads = h->q_heads / h->kv_heads;
+    p->head_groups = (heads + CPU_ATTENTION_ROWS - 1) / CPU_ATTENTION_ROWS;
+    p->group_heads = (heads + p->head_groups - 1) / p->head_groups;
+}
+
+static void check_sequence(const cpu_operation *o, int sequence)
+{
+    const backend_batch *batch = &o->batch;
+    int first = batch->first_row[sequence], end = batch->first_row[sequence + 1];
+    int page_tokens = o->kv.layout.page_tokens, length = batch->lengths[sequence];
+    CHECK(first >= 0 && first <= end && end <= batch->rows);
+    for (int row = first; row < end; row++)
+        CHECK(batch->positions[row] >= 0 && batch->positions[row] < length &&
+              (row == first || batch->positions[row] > batch->positions[row - 1]));
+    int pages = (length + page_tokens - 1) / page_tokens;
+    CHECK(pages <= batch->table_stride);
+    for (int i = 0; i < pages; i++) {
+        int32_t page = batch->tables[(int64_t)sequence * batch->table_stride + i];
+        CHECK(page >= 0 && page < o->kv.pages);
+    }
+}
+
+// One unit per query block, all splits in it.
+static int64_t cut_rows(const cpu_operation *o, cpu_plan *p)
+{
+    const backend_batch *batch = &o->batch;
+    int64_t total = 0;
+    p->unit_count = p->merge_count = 0;
+    for (int s = 0; s < batch->sequences; s++) {
+        check_sequence(o, s);
+        for (int row = batch->first_row[s]; row < batch->first_row[s + 1];) {
+            int left = batch->first_row[s + 1] - row;
+            int rows = left < query_rows(p) ? left : query_rows(p);
+            int tokens = batch->positions[row + rows - 1] + 1;
+            CHECK(p->unit_count < CPU_UNITS_MAX);
+            p->units[p->unit_count++] = (cpu_unit){
+                .sequence = s,
+                .first_row = row,
+                .rows = rows,
+                .last_split = (tokens + CPU_SPLIT_TOKENS - 1) / CPU_SPLIT_TOKENS,
+                .partial = -1,
+                // Reading a tile costs about as much as four rows on it.
+                .cost = (int64_t)(rows * p->group_heads + 4) * tokens,
+            };
+            total += p->units[p->unit_count - 1].cost;
+            row += rows;
+        }
+    }
+    return total;
+}
+
+// Give the splits of the units that are long against the whole to items of their own, while there
+// is room for their results.
+static void cut_splits(cpu_plan *p, const backend_heads *h, int64_t total, int threads)
+{
+    int items = h->kv_heads * p->head_groups, whole = p->unit_count;
+    int64_t partial = 0;
+    for (int i = 0; i < whole; i++) {
+        cpu_unit *u = &p->units[i];
+        int splits = u->last_split;
+        int64_t floats = (int64_t)u->rows * h->q_heads * (h->head_size + 2);
+        if (splits < 2 || u->cost * threads * 4 <= total * items ||
+            partial + splits * floats > CPU_PARTIAL_FLOATS ||
+            p->unit_count + splits > CPU_UNITS_MAX)
+            continue;
+        p->merges[p->merge_count++] =
+            (cpu_merge){ u->sequence, u->first_row, u->rows, splits, (int32_t)partial };
+        for (int s = 0; s < splits; s++) {
+            cpu_unit *part = s == 0 ? u : &p->units[p->unit_count++];
+            *part = *u;
+            part->first_split = s;
+            part->last_split = s + 1;
+            part->partial = (int32_t)(partial + s * floats);
+        }
+        u->cost /= splits;
+        for (int s = 1; s < splits; s++)
+            p->units[p->unit_count - s].cost = u->cost;
+        partial += splits * floats;
+    }
+}
+
+// Longest first, so that no thread begins a long item when the others are about to end.
+static void sort_units(cpu_plan *p)
+{
+    static const int gaps[] = { 1750, 701, 301, 132, 57, 23, 10, 4, 1 };
+    for (size_t g = 0; g < sizeof gaps / sizeof gaps[0]; g++)
+        for (int i = gaps[g]; i < p->unit_count; i++) {
+            cpu_unit u = p->units[i];
+            int at = i;
+            for (; at >= gaps[g] && p->units[at - gaps[g]].cost < u.cost; at -= gaps[g])
+                p->units[at] = p->units[at - gaps[g]];
+            p->units[at] = u;
+        }
+}
+
+static void run_plan(cpu_operation *o, backend *b, int phase, int thread, int count)
+{
+    (void)phase;
+    if (thread != 0)
+        return;
+    cut_heads(b->plan, &o->heads);
+    int64_t total = cut_rows(o, b->plan);
+    cut_splits(b->plan, &o->heads, total, count);
+    sort_units(b->plan);
+}
+
+void cpu_attention_plan(backend_queue *q, const backend_heads *heads, const kv_memory *kv,
+                        const backend_batch *batch)
+{
+    CHECK(heads->kv_heads > 0 && heads->q_heads % heads->kv_heads == 0);
+    CHECK(heads->kv_heads == kv->layout.kv_heads && heads->head_size == kv->layout.head_size);
+    cpu_operation *o = cpu_queue_add(q, run_plan);
+    o->heads = *heads;
+    o->kv = *kv;
+    o->batch = *batch;
+}
+
+// ---- one layer
+// ------------------------------------------------------------------------------------
+
+// Results of some rows of one head group: [rows * heads] maxima and sums, then values.
+typedef struct state {
+    float *maximum, *sum, *values;
+} state;
+
+static state state_at(float *at, int count)
+{
+    return (state){ at, at + count, at + 2 * count };
+}
+
+typedef struct head_range {
+    int kv_head, first, count; // query heads
+} head_range;
+
+static head_range heads_of(const cpu_operation *o, const cpu_plan *p, int item)
+{
+    int heads = o->heads.q_heads / o->heads.kv_heads;
+    int kv_head = item / p->head_groups, group = item % p->head_groups;
+    int first = group * p->group_heads;
+    int left = heads - first;
+    return (head_range){ kv_head, kv_head * heads + first,
+                         left < p->group_heads ? left : p->group_heads };
+}
+
+static void attend(const cpu_operation *o, const backend *b, const cpu_unit *u, head_range h,
+                   int split, float *scratch, state s)
+{
+    const kv_layout *l = &o->kv.layout;
+    const int32_t *positions = o->batch.positions + u->first_row;
+    int first = split * CPU_SPLIT_TOKENS, last = positions[u->rows - 1] + 1;
+    if (last > first + CPU_SPLIT_TOKENS)
+        last = first + CPU_SPLIT_TOKENS;
+    if (o->window > 0 && first < positions[0] + 1 - o->window)
+        first = positions[0] + 1 - o->window;
+    cpu_attention_call call = {
+        .pool = (const uint8_t *)o->kv.memory.data + o->layer * l->layer_stride +
+                h.kv_head * l->head_stride,
+        .layout = l,
+        .table = o->batch.tables + (int64_t)u->sequence * o->batch.table_stride,
+        .positions = positions,
+        .q = o->x->data + u->first_row * o->x->stride + (int64_t)h.first * l->head_size,
+        .q_stride = o->x->stride,
+        .rows = u->rows,
+        .heads = h.count,
+        .first = first,
+        .last = last,
+        .scale = o->scale,
+        .window = o->window,
+        .maximum = s.maximum,
+        .sum = s.sum,
+        .values = s.values,
+        .scratch = scratch,
+    };
+    b->level->attention(&call);
+}
+
+static void merge(const backend *b, state into, state later, int count, int size)
+{
+    for (int i = 0; i < count; i++)
+        b->level->merge(&into.maximum[i], &into.sum[i], into.values + (int64_t)i * size,
+                        later.maximum[i], later.sum[i], later.values + (int64_t)i * size, size);
+}
+
+// values / sum to the output. Adding 0 makes -0 a 0, so that not even the sign of a zero depends on
+// tokens of probability 0.
+static void write_out(const cpu_operation *o, int first_row, int rows, head_range h, state s)
+{
+    int size = o->heads.head_size;
+    for (int i = 0; i < rows * h.count; i++) {
+        float *out = o->y->data + (first_row + i / h.count) * o->y->stride +
+                     (int64_t)(h.first + i % h.count) * size;
+        float factor = 1.0f / s.sum[i];
+        for (int d = 0; d < size; d++)
+            out[d] = s.values[(int64_t)i * size + d] * factor + 0.0f;
+    }
+}
+
+static void run_unit(const cpu_operation *o, const backend *b, const cpu_unit *u, head_range h,
+                     float *scratch)
+{
+    int count = u->rows * h.count, size = o->heads.head_size;
+    float *states = scratch + CPU_ATTENTION_SCRATCH;
+    if (u->partial >= 0) {
+        // The head groups of a unit's result lie one after another.
+        float *at = b->plan->partials + u->partial + (int64_t)u->rows * h.first * (size + 2);
+        attend(o, b, u, h, u->first_split, scratch, state_at(at, count));
+        return;
+    }
+    state all = state_at(states, count), one = state_at(states + count * (size + 2), count);
+    attend(o, b, u, h, 0, scratch, all);
+    for (int split = 1; split < u->last_split; split++) {
+        attend(o, b, u, h, split, scratch, one);
+        merge(b, all, one, count, size);
+    }
+    write_out(o, u->first_row, u->rows, h, all);
+}
+
+static void run_merge(const cpu_operation *o, const backend *b, const cpu_merge *m, head_range h,
+                      float *scratch)
+{
+    int count = m->rows * h.count, size = o->heads.head_size;
+    size_t floats = (size_t)count * (size_t)(size + 2);
+    const int64_t stride = (int64_t)m->rows * o->heads.q_heads * (size + 2);
+    float *from = b->plan->partials + m->partial + (int64_t)m->rows * h.first * (size + 2);
+    state all = state_at(memcpy(scratch, from, floats * sizeof(float)), count);
+    for (int split = 1; split < m->splits; split++)
+        merge(b, all, state_at(from + split * stride, count), count, size);
+    write_out(o, m->first_row, m->rows, h, all);
+}
+
+static void run_attention(cpu_operation *o, backend *b, int phase, int thread, int count)
+{
+    const cpu_plan *p = b->plan;
+    int items = o->heads.kv_heads * p->head_groups, first, last;
+    int units = phase == 0 ? p->unit_count : p->merge_count;
+    float *scratch = b->scratch[thread].attention;
+    (void)count;
+    while (cpu_take(&o->taken[phase], units * items, 1, &first, &last)) {
+        head_range h = heads_of(o, p, first % items);
+        if (phase == 0)
+            run_unit(o, b, &p->units[first / items], h, scratch);
+        else
+            run_merge(o, b, &p->merges[first / items], h, scratch + CPU_ATTENTION_SCRATCH);
+    }
+}
+
+void cpu_attention(backend_queue *q, backend_activation *out, const backend_activation *qkv,
+                   const backend_heads *heads, const kv_memory *kv, int layer,
+                   const backend_batch *batch, float scale, int window)
+{
+    CHECK(qkv->columns == (heads->q_heads + 2 * heads->kv_heads) * heads->head_size);
+    CHECK(out->columns == heads->q_heads * heads->head_size);
+    CHECK(out != qkv && batch->rows <= out->rows && batch->rows <= qkv->rows);
+    CHECK(layer >= 0 && layer < kv->layout.layers);
+    cpu_operation *o = cpu_queue_add(q, run_attention);
+    o->phases = 2;
+    o->y = out;
+    o->x = qkv;
+    o->heads = *heads;
+    o->kv = *kv;
+    o->layer = layer;
+    o->batch = *batch;
+    o->scale = scale;
+    o->window = window;
+}

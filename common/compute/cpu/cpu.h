@@ -1,0 +1,315 @@
+// What the CPU backend's own files share: the open backend, its objects, and the table of kernels
+// that one instruction-set level fills. Not for other modules.
+//
+// Formats
+// - Tile: T output rows (level->tile_rows) x 32 inputs, so that one vector lane is one output row
+// and
+//   nothing is summed across lanes. Quants of 4 bits: 4 groups of T x 4 bytes, byte j of row r in
+//   group k holds input 4k+j in its low nibble and 16+4k+j in its high one. 8 bits: 8 such groups
+//   of inputs 4k+j. Then T f16 scales, and T f16 minima for Q4_1. A tile column of a matrix is its
+//   tiles one after another, in ascending inputs. Floats: [input][T].
+// - Panel: 4 rows of quantised input, block by block (cpu_panel_block).
+// - KV: K as tiles of [head_size][32 tokens], V as tiles of [32 tokens][head_size].
+//
+// The step thread calls the table's slots; the kernels run on all compute threads during a submit.
+#pragma once
+
+#include "compute/backend.h"
+#include "compute/cpu/threads.h"
+
+#include <stdatomic.h>
+
+#define CPU_TILE_TOKENS 32
+#define CPU_SPLIT_TOKENS 1024
+#define CPU_PANEL_ROWS 4
+#define CPU_BLOCK 32         // inputs per scale
+#define CPU_TILE_ROWS_MAX 16 // of any level
+#define CPU_ROW_BLOCK_MAX 8  // rows of one kernel call, of any level
+#define CPU_CHUNK_TILES 32   // tiles of one kernel call
+#define CPU_HEAD_SIZE_MAX 256
+#define CPU_ATTENTION_ROWS 48 // (query row, head) pairs of one work item
+#define CPU_WEIGHT_PARTS 4
+
+// Part of numeric_name: change it whenever a result's bits may change.
+#define CPU_RECIPE_VERSION 1
+
+// 32 inputs of up to 4 rows: q = round(x / d), d = max|x| / 127, sum over q, s = d * sum.
+typedef struct cpu_panel_block {
+    int8_t q[CPU_PANEL_ROWS][CPU_BLOCK];
+    float d[CPU_PANEL_ROWS];
+    float s[CPU_PANEL_ROWS];
+    int32_t sum[CPU_PANEL_ROWS];
+} cpu_panel_block;
+
+// Tiles times rows: out[tile][row][T] = W x. The kernel for 1..row_block rows reads the weights
+// once. Quantised types read `panel` (the next 4 rows lie `blocks` later), float types read `x`.
+typedef struct cpu_tile_call {
+    const uint8_t *weights; // the first tile column
+    int64_t tile_bytes;     // from one tile column to the next
+    int tiles, rows;
+    int blocks;  // of 32 inputs
+    int columns; // inputs; blocks * 32 for quantised types
+    const cpu_panel_block *panel;
+    const float *x; // [rows][x_stride]
+    int64_t x_stride;
+    float *out;
+} cpu_tile_call;
+typedef void (*cpu_tile_kernel)(const cpu_tile_call *call);
+
+// What becomes of out[tile][row][T]: y[row][first .. first + count) = epilogue(out + bias).
+typedef struct cpu_finish_call {
+    const float *out, *up; // `up`: BACKEND_SWIGLU only
+    float *y;              // the first row's first column
+    int64_t y_stride;
+    const float *bias, *up_bias; // of the first column, or NULL
+    int tiles, rows;
+    int count; // columns; the last tile may reach beyond them
+    backend_epilogue epilogue;
+} cpu_finish_call;
+
+// One (sequence, KV head, query block, split): online softmax over the tiles of one split.
+typedef struct cpu_attention_call {
+    const uint8_t *pool; // kv memory, at this layer, head and K
+    const kv_layout *layout;
+    const int32_t *table;     // the sequence's pages
+    const int32_t *positions; // [rows] of the query rows
+    const float *q;           // the first row's first head of the group
+    int64_t q_stride;         // from row to row
+    int rows, heads;          // rows * heads <= CPU_ATTENTION_ROWS
+    int first, last;          // token positions first <= t < last, all in one split
+    float scale;
+    int window;
+    float *maximum, *sum, *values; // [rows*heads], [rows*heads], [rows*heads][head_size]
+    float *scratch;                // CPU_ATTENTION_SCRATCH floats
+} cpu_attention_call;
+#define CPU_ATTENTION_SCRATCH                                                                      \
+    (2 * CPU_HEAD_SIZE_MAX * CPU_TILE_TOKENS + CPU_ATTENTION_ROWS * CPU_TILE_TOKENS)
+
+typedef struct cpu_level {
+    const char *name;
+    int tile_rows; // T
+    int row_block; // most rows of a tile kernel
+    // y = RMSNorm(x) * norm, or y += that. y may be x.
+    void (*norm)(const float *x, const float *norm, float epsilon, int columns, bool add, float *y);
+    // x, normalised where norm != NULL, into row `slot` of a panel.
+    void (*quantise)(const float *x, const float *norm, float epsilon, int columns,
+                     cpu_panel_block *panel, int slot);
+    void (*finish)(const cpu_finish_call *call);
+    void (*attention)(const cpu_attention_call *call);
+    // (maximum, sum, values[size]) of later tokens into that of earlier ones.
+    void (*merge)(float *maximum, float *sum, float *values, float later_maximum, float later_sum,
+                  const float *later_values, int size);
+    // The largest number of l[0..count) and log(sum exp(l)); a NaN or +infinity makes both NaN; no
+    // finite number makes the maximum -infinity.
+    void (*softmax)(const float *l, int count, float *maximum, double *log_sum);
+    // weights[i] = exp((l[i] - maximum) * factor); returns their sum. `weights` may be l.
+    double (*weigh)(const float *l, int count, float maximum, float factor, float *weights);
+    cpu_tile_kernel f32, f16, bf16, q4_0, q4_1, q8_0;
+} cpu_level;
+
+extern const cpu_level cpu_level_scalar, cpu_level_avx2, cpu_level_avx512;
+// The level of that name, or the best one for "auto". STATUS_UNSUPPORTED where the CPU or the
+// system lacks it.
+status cpu_level_choose(const char *name, const cpu_level **level, error *failure);
+cpu_tile_kernel cpu_level_kernel(const cpu_level *level, tensor_type type);
+
+// ---- objects
+// -------------------------------------------------------------------------------------
+
+// The rows of one part, in tiles of their own.
+typedef struct cpu_segment {
+    tensor_type type;
+    int rows, first_row; // in the stacked matrix
+    int tiles;
+    int64_t tile_bytes;
+    size_t offset; // in the weight's piece of memory
+    uint8_t *data;
+} cpu_segment;
+
+typedef struct cpu_arena cpu_arena;
+
+struct backend_weight {
+    backend *backend;
+    cpu_arena *arena;
+    int part_count, rows, columns, blocks;
+    bool pair_rows;
+    bool quantised, floating; // which inputs its segments read
+    float *bias;              // [rows] or NULL
+    size_t bytes;
+    cpu_segment segments[CPU_WEIGHT_PARTS];
+};
+
+struct backend_activation {
+    backend *backend;
+    int rows, columns;
+    int64_t stride; // floats from row to row, a multiple of 16
+    float *data;
+};
+
+// One work item of an attention: query rows first_row .. first_row + rows of a sequence, splits
+// first_split .. last_split. `partial` is the index of its first result in `partials`, or -1 where
+// the item covers all splits and writes the output itself.
+typedef struct cpu_unit {
+    int32_t sequence, first_row, rows, first_split, last_split, partial;
+    int64_t cost;
+} cpu_unit;
+
+// Query rows whose splits are merged after all items have run.
+typedef struct cpu_merge {
+    int32_t sequence, first_row, rows, splits, partial;
+} cpu_merge;
+
+#define CPU_UNITS_MAX 16384
+#define CPU_PARTIAL_FLOATS (1 << 20)
+typedef struct cpu_plan {
+    cpu_unit units[CPU_UNITS_MAX];
+    cpu_merge merges[CPU_UNITS_MAX];
+    int unit_count, merge_count;
+    int head_groups, group_heads; // a KV head's query heads in groups of this many
+    float *partials;              // [CPU_PARTIAL_FLOATS]
+} cpu_plan;
+
+// Something to sort: by key, then by id, ascending.
+typedef struct cpu_sort_entry {
+    uint64_t key;
+    uint32_t id;
+} cpu_sort_entry;
+void cpu_sort(cpu_sort_entry *entries, int count);
+
+// What a compute thread owns.
+typedef struct cpu_scratch {
+    cpu_panel_block *panel;  // one panel of CPU_LOCAL_INPUTS inputs
+    float *x;                // [CPU_LOCAL_INPUTS]
+    float *out, *up;         // [CPU_CHUNK_TILES][CPU_ROW_BLOCK_MAX][CPU_TILE_ROWS_MAX]
+    float *attention;        // scratch, then states of one split and of the whole
+    cpu_sort_entry *entries; // [sample_columns]
+    float *logits;           // [sample_columns]
+    float *weights;          // [sample_columns]
+} cpu_scratch;
+#define CPU_LOCAL_INPUTS 8192
+
+struct backend {
+    const cpu_level *level;
+    cpu_threads *threads;
+    backend_caps caps;
+    cpu_arena *arenas; // newest first
+    // The normalised or quantised input of the linear operation that runs now: room for the most
+    // rows of any activation times the most columns of any weight.
+    int input_rows, input_columns;
+    cpu_panel_block *panels;
+    float *inputs;
+    int sample_columns;   // the widest activation
+    cpu_scratch *scratch; // [threads]
+    cpu_plan *plan;
+};
+
+// ---- queue
+// ---------------------------------------------------------------------------------------
+
+typedef struct cpu_operation cpu_operation;
+
+#define CPU_PHASES_MAX 2
+// One recorded operation. `run` is called by every thread, once per phase; a barrier follows each.
+struct cpu_operation {
+    void (*run)(cpu_operation *o, backend *b, int phase, int thread, int count);
+    int phases;
+    _Atomic int32_t taken[CPU_PHASES_MAX]; // work handed out so far
+    backend_activation *y;
+    const backend_activation *x;
+    const backend_weight *weight;
+    const float *norm, *k_norm;
+    const int32_t *index;
+    float epsilon, scale;
+    int rows, layer, window;
+    backend_epilogue epilogue;
+    backend_heads heads;
+    backend_rope rope;
+    kv_memory kv;
+    backend_batch batch;
+    const backend_sample *sample_rows;
+    backend_sampled *results;
+    void *destination;
+    const void *source;
+    size_t size;
+    volatile uint32_t *flag;
+    uint32_t value;
+};
+
+// The next free record, cleared but for `run` and one phase; what was recorded runs first where the
+// list is full.
+cpu_operation *cpu_queue_add(backend_queue *q,
+                             void (*run)(cpu_operation *, backend *, int, int, int));
+
+// The next piece of `total` in steps of `step`: false when all is taken. Any thread of a run.
+static inline bool cpu_take(_Atomic int32_t *taken, int total, int step, int *first, int *last)
+{
+    int at = atomic_fetch_add_explicit(taken, step, memory_order_relaxed);
+    if (at >= total)
+        return false;
+    *first = at;
+    *last = at + step < total ? at + step : total;
+    return true;
+}
+
+// ---- memory
+// --------------------------------------------------------------------------------------
+
+// Zeroed memory, aligned to 64 bytes, 2 MiB pages advised where it is that big. NULL: none is left.
+void *cpu_memory_take(size_t size);
+void cpu_memory_release(void *data, size_t size);
+// A piece of a big region shared by many weights; `arena` counts its pieces.
+void *cpu_arena_take(backend *b, size_t size, cpu_arena **arena);
+void cpu_arena_release(backend *b, cpu_arena *arena);
+// Make room for inputs of `rows` x `columns` and for sampling rows of `sample_columns`.
+status cpu_backend_grow(backend *b, int rows, int columns, int sample_columns);
+
+// ---- slots of the table, by file
+// ------------------------------------------------------------------
+
+status cpu_queue_open(backend *b, backend_queue **opened);
+void cpu_queue_close(backend_queue *q);
+uint64_t cpu_queue_submit(backend_queue *q);
+bool cpu_queue_done(backend_queue *q, uint64_t submitted);
+void cpu_queue_wait(backend_queue *q, uint64_t submitted);
+void cpu_copy(backend_queue *q, void *destination, const void *source, size_t size);
+void cpu_signal(backend_queue *q, volatile uint32_t *host_flag, uint32_t value);
+bool cpu_step_begin(backend_queue *q, const backend_batch *batch);
+void cpu_step_end(backend_queue *q);
+
+status cpu_weight_load(backend *b, const backend_weight_source *source, backend_weight **loaded,
+                       error *failure);
+void cpu_weight_close(backend_weight *w);
+size_t cpu_weight_bytes(const backend_weight *w);
+// Row `row` of a one-part weight as float.
+void cpu_weight_row(const backend_weight *w, int tile_rows, int row, float *values);
+
+status cpu_activation_open(backend *b, int rows, int columns, backend_activation **opened);
+void cpu_activation_close(backend_activation *a);
+void cpu_activation_read(backend_queue *q, const backend_activation *a, int first, int rows,
+                         float *values);
+void cpu_activation_write(backend_queue *q, backend_activation *a, int first, int rows,
+                          const float *values);
+void cpu_embed(backend_queue *q, backend_activation *y, const backend_weight *embedding,
+               const int32_t *tokens, int rows, float scale);
+void cpu_gather(backend_queue *q, backend_activation *y, const backend_activation *x,
+                const int32_t *index, int rows);
+void cpu_linear(backend_queue *q, backend_activation *y, const backend_activation *x,
+                const backend_weight *w, const float *norm, float epsilon, int rows,
+                backend_epilogue epilogue);
+void cpu_norm(backend_queue *q, backend_activation *y, const backend_activation *x,
+              const float *norm, float epsilon, int rows, backend_epilogue epilogue);
+
+status cpu_kv_layout(const backend *b, tensor_type type, int page_tokens, int layers, int kv_heads,
+                     int head_size, kv_layout *layout, error *failure);
+void cpu_rope_store(backend_queue *q, backend_activation *qkv, const backend_heads *heads,
+                    const backend_rope *rope, const float *q_norm, const float *k_norm,
+                    float epsilon, const kv_memory *kv, int layer, const backend_batch *batch);
+void cpu_attention_plan(backend_queue *q, const backend_heads *heads, const kv_memory *kv,
+                        const backend_batch *batch);
+void cpu_attention(backend_queue *q, backend_activation *out, const backend_activation *qkv,
+                   const backend_heads *heads, const kv_memory *kv, int layer,
+                   const backend_batch *batch, float scale, int window);
+void cpu_kv_copy(backend_queue *q, const kv_memory *kv, const int32_t *pairs, int count);
+void cpu_sample(backend_queue *q, const backend_activation *logits, const backend_sample *rows,
+                int count, backend_sampled *results);
+void cpu_all_reduce(backend_queue *q, backend_activation *a, int rows);

@@ -1,0 +1,36 @@
+// What the files of each level share: tile sizes and the tile kernels (linear_<level>.c) that the
+// level's table (kernels_<level>.c) lists.
+#pragma once
+
+#include "compute/cpu/cpu.h"
+
+#include <string.h>
+
+#define CPU_SCALAR_TILE_ROWS 8
+#define CPU_AVX2_TILE_ROWS 8
+#define CPU_AVX512_TILE_ROWS 16
+#define CPU_SCALAR_ROW_BLOCK 4
+#define CPU_AVX2_ROW_BLOCK 4
+#define CPU_AVX512_ROW_BLOCK 8
+
+#define CPU_TILE_KERNELS(level)                                                                    \
+    void cpu_f32_##level(const cpu_tile_call *call);                                               \
+    void cpu_f16_##level(const cpu_tile_call *call);                                               \
+    void cpu_bf16_##level(const cpu_tile_call *call);                                              \
+    void cpu_q4_0_##level(const cpu_tile_call *call);                                              \
+    void cpu_q4_1_##level(const cpu_tile_call *call);                                              \
+    void cpu_q8_0_##level(const cpu_tile_call *call);
+
+CPU_TILE_KERNELS(scalar)
+CPU_TILE_KERNELS(avx2)
+CPU_TILE_KERNELS(avx512)
+
+#define CPU_LEVEL_TABLE(level, LEVEL_NAME)                                                         \
+    {                                                                                              \
+        .name = #level, .tile_rows = CPU_##LEVEL_NAME##_TILE_ROWS,                                 \
+        .row_block = CPU_##LEVEL_NAME##_ROW_BLOCK, .norm = norm_##level,                           \
+        .quantise = quantise_##level, .finish = finish_##level, .attention = attention_##level,    \
+        .merge = merge_##level, .softmax = softmax_##level, .weigh = weigh_##level,                \
+        .f32 = cpu_f32_##level, .f16 = cpu_f16_##level, .bf16 = cpu_bf16_##level,                  \
+        .q4_0 = cpu_q4_0_##level, .q4_1 = cpu_q4_1_##level, .q8_0 = cpu_q8_0_##level,              \
+    }

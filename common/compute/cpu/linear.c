@@ -1,0 +1,168 @@
+// y = epilogue(W norm(x) + bias): phase 0 prepares the input (normalised and quantised once), phase
+// 1 multiplies. A small input is prepared by every thread for itself, which is cheaper than a
+// barrier and gives the same bits. Chunks of tiles go to whichever thread is free; a chunk's
+// weights pass through all rows while they are in the cache, in blocks of rows whose size never
+// changes a result.
+#include "compute/cpu/cpu.h"
+
+// Inputs (rows x columns) up to which each thread prepares its own copy: about a microsecond.
+#define OWN_COPY_INPUTS 2048
+// Weights of one chunk when they meet many rows: half of a small L2 cache.
+#define CHUNK_BYTES (128 << 10)
+
+typedef struct prepared {
+    const cpu_panel_block *panels;
+    const float *x;
+    int64_t x_stride;
+} prepared;
+
+static bool keeps_own_copy(const cpu_operation *o)
+{
+    return (int64_t)o->rows * o->weight->columns <= OWN_COPY_INPUTS && o->rows <= CPU_PANEL_ROWS;
+}
+
+static int64_t padded(int columns)
+{
+    return ((int64_t)columns + 15) / 16 * 16;
+}
+
+static void prepare_rows(const cpu_operation *o, const backend *b, int first, int last,
+                         cpu_panel_block *panels, float *inputs)
+{
+    const backend_weight *w = o->weight;
+    for (int row = first; row < last; row++) {
+        const float *x = o->x->data + row * o->x->stride;
+        cpu_panel_block *panel = panels + (int64_t)(row / CPU_PANEL_ROWS) * w->blocks;
+        if (w->quantised)
+            b->level->quantise(x, o->norm, o->epsilon, w->columns, panel, row % CPU_PANEL_ROWS);
+        if (w->floating && o->norm != NULL)
+            b->level->norm(x, o->norm, o->epsilon, w->columns, false,
+                           inputs + row * padded(w->columns));
+    }
+}
+
+static prepared input_of(const cpu_operation *o, const backend *b, int thread)
+{
+    bool own = keeps_own_copy(o);
+    prepared p = { own ? b->scratch[thread].panel : b->panels, o->x->data, o->x->stride };
+    if (o->norm != NULL) {
+        p.x = own ? b->scratch[thread].x : b->inputs;
+        p.x_stride = padded(o->weight->columns);
+    }
+    return p;
+}
+
+// Tiles first .. last of one segment, rows row .. row + rows, into `out`.
+static void multiply(const cpu_operation *o, const backend *b, const prepared *input,
+                     const cpu_segment *s, int first, int last, int row, int rows, float *out)
+{
+    const backend_weight *w = o->weight;
+    cpu_tile_call call = {
+        .weights = s->data + first * s->tile_bytes,
+        .tile_bytes = s->tile_bytes,
+        .tiles = last - first,
+        .rows = rows,
+        .blocks = w->blocks,
+        .columns = w->columns,
+        .panel = input->panels + (int64_t)(row / CPU_PANEL_ROWS) * w->blocks,
+        .x = input->x + row * input->x_stride,
+        .x_stride = input->x_stride,
+        .out = out,
+    };
+    cpu_level_kernel(b->level, s->type)(&call);
+}
+
+static void run_chunk(const cpu_operation *o, const backend *b, const prepared *input,
+                      cpu_scratch *scratch, const cpu_segment *s, int first, int last)
+{
+    const backend_weight *w = o->weight;
+    int tile_rows = b->level->tile_rows, block = b->level->row_block;
+    int column = first * tile_rows;
+    int count = (last * tile_rows < s->rows ? last * tile_rows : s->rows) - column;
+    cpu_finish_call finish = {
+        .out = scratch->out,
+        .y_stride = o->y->stride,
+        .bias = w->bias == NULL ? NULL : w->bias + s->first_row + column,
+        .tiles = last - first,
+        .count = count,
+        .epilogue = o->epilogue,
+    };
+    if (o->epilogue == BACKEND_SWIGLU) {
+        finish.up = scratch->up;
+        finish.up_bias = w->bias == NULL ? NULL : w->bias + w->segments[1].first_row + column;
+    }
+    for (int row = 0; row < o->rows; row += block) {
+        int rows = o->rows - row < block ? o->rows - row : block;
+        multiply(o, b, input, s, first, last, row, rows, scratch->out);
+        if (o->epilogue == BACKEND_SWIGLU)
+            multiply(o, b, input, &w->segments[1], first, last, row, rows, scratch->up);
+        finish.rows = rows;
+        finish.y = o->y->data + row * o->y->stride + s->first_row + column;
+        b->level->finish(&finish);
+    }
+}
+
+// Few rows: about four chunks a thread, so that the last one ends soon after the others. Many rows:
+// no more weights than the cache holds beside the input.
+static int chunk_tiles(const cpu_operation *o, const cpu_segment *s, int tiles, int threads)
+{
+    int64_t chunk = tiles / (threads * 4);
+    int64_t limit = CHUNK_BYTES / s->tile_bytes;
+    if (o->rows > CPU_ROW_BLOCK_MAX && chunk > limit)
+        chunk = limit;
+    if (chunk > CPU_CHUNK_TILES)
+        chunk = CPU_CHUNK_TILES;
+    return chunk < 1 ? 1 : (int)chunk;
+}
+
+static void run_linear(cpu_operation *o, backend *b, int phase, int thread, int count)
+{
+    const backend_weight *w = o->weight;
+    int first, last;
+    if (phase + 1 < o->phases) {
+        while (cpu_take(&o->taken[phase], o->rows, 1, &first, &last))
+            prepare_rows(o, b, first, last, b->panels, b->inputs);
+        return;
+    }
+    cpu_scratch *scratch = &b->scratch[thread];
+    if (keeps_own_copy(o))
+        prepare_rows(o, b, 0, o->rows, scratch->panel, scratch->x);
+    prepared input = input_of(o, b, thread);
+    int segments = o->epilogue == BACKEND_SWIGLU ? 1 : w->part_count;
+    int total = 0;
+    for (int i = 0; i < segments; i++)
+        total += w->segments[i].tiles;
+    int chunk = chunk_tiles(o, &w->segments[0], total, count);
+    while (cpu_take(&o->taken[phase], total, chunk, &first, &last)) {
+        int base = 0;
+        for (int i = 0; i < segments; base += w->segments[i++].tiles) {
+            const cpu_segment *s = &w->segments[i];
+            int from = first > base ? first - base : 0;
+            int to = last - base < s->tiles ? last - base : s->tiles;
+            if (from < to)
+                run_chunk(o, b, &input, scratch, s, from, to);
+        }
+    }
+}
+
+void cpu_linear(backend_queue *q, backend_activation *y, const backend_activation *x,
+                const backend_weight *w, const float *norm, float epsilon, int rows,
+                backend_epilogue epilogue)
+{
+    bool paired = epilogue == BACKEND_SWIGLU;
+    CHECK(x != y && x->columns == w->columns && paired == w->pair_rows);
+    CHECK(y->columns == (paired ? w->rows / 2 : w->rows));
+    CHECK(rows >= 0 && rows <= x->rows && rows <= y->rows);
+    if (rows == 0)
+        return;
+    cpu_operation *o = cpu_queue_add(q, run_linear);
+    o->y = y;
+    o->x = x;
+    o->weight = w;
+    o->norm = norm;
+    o->epsilon = epsilon;
+    o->rows = rows;
+    o->epilogue = epilogue;
+    bool prepares = w->quantised || norm != NULL;
+    o->phases = prepares && !keeps_own_copy(o) ? 2 : 1;
+}

@@ -1,0 +1,49 @@
+// The CPU backend's compute threads: persistent, pinned, and woken once per submitted list of work.
+//
+// The thread that calls `cpu_threads_run` (the step thread) takes part as thread 0; the others wait
+// between runs. A run walks a whole list of operations, so threads meet at `cpu_threads_barrier`
+// between operations and are not woken or joined for each of them. Waiting is a short spin with
+// `pause`, then a futex. There is no spin where more threads than cores would run, and none for a
+// while after the kernel had to take the core away from us: spinning then burns the very time that
+// the other threads need.
+#pragma once
+
+#include "base/status.h"
+
+#include <stdint.h>
+
+#define CPU_THREADS_MAX 256
+
+typedef struct cpu_threads cpu_threads;
+
+// Runs on every thread of a run; `thread` is 0 .. count - 1.
+typedef void (*cpu_threads_body)(void *context, int thread, int count);
+
+// How many threads this process may keep busy: the cores of its affinity mask, or the cgroup's CPU
+// quota rounded down (version 1 and 2, each level up to the root) where that is less; at least 1.
+int cpu_threads_available(void);
+// The quota part alone, for a given root of the file system (tests pass a folder of their own,
+// "" means the real one). 0: no limit.
+int cpu_threads_quota(const char *root);
+// The cores of "0-3,8" as a list, at most `capacity` of them. STATUS_BAD_CONFIG with a sentence for
+// anything else, and for a core that this process may not use.
+status cpu_threads_parse_cores(const char *text, int *cores, int capacity, int *count,
+                               error *failure);
+
+// The cores of the affinity mask, at most `capacity` of them; returns how many.
+int cpu_threads_allowed_cores(int *cores, int capacity);
+
+// Start `count` - 1 threads (1 <= count <= CPU_THREADS_MAX). `cores`: `core_count` core numbers;
+// thread i runs on cores[i % core_count]; the calling thread is thread 0 and is pinned at its first
+// run. core_count 0: nothing is pinned.
+status cpu_threads_open(int count, const int *cores, int core_count, cpu_threads **opened,
+                        error *failure);
+// Ends and joins the threads. No run may be in progress.
+void cpu_threads_close(cpu_threads *t);
+int cpu_threads_count(const cpu_threads *t);
+
+// Run `body` on all threads and return when each of them has left it. One caller at a time.
+void cpu_threads_run(cpu_threads *t, cpu_threads_body body, void *context);
+// Inside a run: returns when every thread of the run has called it. What any thread wrote before is
+// visible to all after.
+void cpu_threads_barrier(cpu_threads *t);
