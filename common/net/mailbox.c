@@ -25,6 +25,7 @@ mailbox_event *mailbox_event_new(mailbox_event_kind kind, void *owner, nng_msg *
         return NULL;
     event->kind = kind;
     event->owner = owner;
+    event->arrived_us = clock_now_us();
     event->message = message;
     if (message != NULL)
         event->data = (slice){ nng_msg_body(message), nng_msg_len(message) };

@@ -31,6 +31,7 @@ typedef struct mailbox_server mailbox_server;
 typedef struct mailbox_event {
     mailbox_event_kind kind;
     void *owner;     // as given at open
+    uint64_t arrived_us; // clock_now_us when it came in
     slice data;      // valid until mailbox_event_free
     void *message;   // internal: what data points into
     void *context;   // internal: where the reply goes

@@ -401,6 +401,9 @@ status message_check(const ProtobufCMessage *message, error *failure)
 {
     const ProtobufCMessageDescriptor *descriptor = message->descriptor;
     status result = STATUS_OK;
+    // Fields of a later version pass unread, but no version has a field 0.
+    for (unsigned i = 0; i < message->n_unknown_fields; i++)
+        RULE(message->unknown_fields[i].tag != 0, "field 0", "fields count from 1");
     for (unsigned i = 0; result == STATUS_OK && i < descriptor->n_fields; i++)
         result = check_field(message, &descriptor->fields[i], failure);
     for (size_t i = 0; result == STATUS_OK && i < sizeof(rules) / sizeof(rules[0]); i++)
