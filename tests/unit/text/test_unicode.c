@@ -114,7 +114,7 @@ static void normal_form_c_equals_the_library_on_random_text(void **state)
         buffer text = { 0 }, out = { 0 };
         for (int i = 0; i < 12; i++) {
             uint64_t bits = random_mix(seed + turn++);
-            unicode_append(&text, from[bits % 11] + (int32_t)(bits >> 32) % 96);
+            unicode_append(&text, from[bits % 11] + (int32_t)((bits >> 32) % 96));
         }
         utf8proc_uint8_t *expected = utf8proc_NFC((const utf8proc_uint8_t *)text.data);
         assert_int_equal(unicode_append_composed(&out, buffer_slice(&text)), STATUS_OK);
