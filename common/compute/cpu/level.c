@@ -1,7 +1,39 @@
 // Which instruction set to use: asked from the CPU and the system once, at open.
 #include "compute/cpu/cpu.h"
 
+#include <cpuid.h>
 #include <string.h>
+
+#define CPUID1_FMA (1u << 12)
+#define CPUID1_OSXSAVE (1u << 27)
+#define CPUID1_AVX (1u << 28)
+#define CPUID1_F16C (1u << 29)
+#define CPUID7_AVX2 (1u << 5)
+#define CPUID7_AVX512F (1u << 16)
+#define CPUID7_AVX512DQ (1u << 17)
+#define CPUID7_AVX512BW (1u << 30)
+#define CPUID7_AVX512VL (1u << 31)
+#define CPUID7_ECX_VNNI (1u << 11)
+// What the system saves when it switches threads: SSE and AVX registers; masks and upper halves.
+#define XCR0_AVX 0x06u
+#define XCR0_AVX512 0xe6u
+
+static uint32_t saved_state(void)
+{
+    uint32_t low, high;
+    __asm__("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+    return low;
+}
+
+static bool has_avx2(void)
+{
+    const uint32_t need = CPUID1_FMA | CPUID1_OSXSAVE | CPUID1_AVX | CPUID1_F16C;
+    uint32_t a, b, c, d;
+    if (!__get_cpuid(1, &a, &b, &c, &d) || (c & need) != need ||
+        (saved_state() & XCR0_AVX) != XCR0_AVX)
+        return false;
+    return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (b & CPUID7_AVX2) != 0;
+}
 
 static bool has_scalar(void)
 {
@@ -15,6 +47,7 @@ status cpu_level_choose(const char *name, const cpu_level **level, error *failur
         const cpu_level *level;
         bool (*present)(void);
     } levels[] = {
+        { &cpu_level_avx2, has_avx2 },
         { &cpu_level_scalar, has_scalar },
     };
     bool automatic = strcmp(name, "auto") == 0;
@@ -31,7 +64,7 @@ status cpu_level_choose(const char *name, const cpu_level **level, error *failur
                              "\"auto\" takes the best that it has",
                              name);
     }
-    if (strcmp(name, "avx2") == 0 || strcmp(name, "avx512") == 0)
+    if (strcmp(name, "avx512") == 0)
         return error_set(failure, STATUS_UNSUPPORTED, "level",
                          "level is \"%s\", which this build lacks", name);
     return error_set(failure, STATUS_BAD_CONFIG, "level",
