@@ -1,0 +1,289 @@
+// A sequence's tokens and the bits of its logits do not depend on anything but its request.
+#include <math.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <setjmp.h>
+#include <cmocka.h>
+
+#include "engine_fixture.h"
+
+#define PROMPT 100
+#define ANSWER 40
+
+typedef struct fixture {
+    char path[64];
+    int32_t prompt[PROMPT];
+    sequence_request requests[2]; // greedy, and sampled with everything on
+    run truth[2];                 // of them, alone
+} fixture;
+
+static fixture shared;
+
+static int setup(void **state)
+{
+    fixture *f = &shared;
+    tiny_model o = tiny_model_default(11);
+    o.type = TENSOR_Q4_1;
+    o.head_type = TENSOR_Q8_0;
+    tiny_model_temporary(&o, f->path);
+    fixture_tokens(f->prompt, PROMPT, 3);
+    f->requests[0] = fixture_request(f->prompt, PROMPT, ANSWER);
+    f->requests[1] = fixture_sampled(f->prompt, PROMPT, ANSWER, 77);
+    engine_settings settings = fixture_settings(f->path);
+    engine *e = fixture_open(&settings);
+    for (int i = 0; i < 2; i++) {
+        f->truth[i] = fixture_run_one(e, f->requests[i]);
+        assert_int_equal(f->truth[i].count, ANSWER);
+        assert_int_equal(f->truth[i].finish, SEQUENCE_LENGTH);
+    }
+    assert_memory_not_equal(f->truth[0].tokens, f->truth[1].tokens, ANSWER * sizeof(int32_t));
+    fixture_close(e);
+    *state = f;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    unlink(((fixture *)*state)->path);
+    return 0;
+}
+
+static void truth_expect(fixture *f, const engine_settings *settings)
+{
+    engine *e = fixture_open(settings);
+    for (int i = 0; i < 2; i++) {
+        run r = fixture_run_one(e, f->requests[i]);
+        run_expect_equal(&r, &f->truth[i]);
+    }
+    fixture_close(e);
+}
+
+static void among_sixteen_others(void **state)
+{
+    fixture *f = *state;
+    engine_settings settings = fixture_settings(f->path);
+    static int32_t prompts[16][PROMPT];
+    sequence_request requests[18];
+    run runs[18];
+    for (int i = 0; i < 16; i++) {
+        fixture_tokens(prompts[i], 5 + 6 * i, i + 5);
+        requests[i < 7 ? i : i + 2] =
+            i % 2 ? fixture_request(prompts[i], 5 + 6 * i, 10 + 2 * i)
+                  : fixture_sampled(prompts[i], 5 + 6 * i, 10 + 2 * i, (uint64_t)i);
+    }
+    requests[7] = f->requests[0];
+    requests[8] = f->requests[1];
+    engine *e = fixture_open(&settings);
+    fixture_run(e, requests, 18, runs);
+    run_expect_equal(&runs[7], &f->truth[0]);
+    run_expect_equal(&runs[8], &f->truth[1]);
+    fixture_close(e);
+}
+
+static void with_chunks_and_steps_of_any_size(void **state)
+{
+    fixture *f = *state;
+    const int sizes[][2] = { { 16, 512 }, { 64, 512 }, { 512, 512 }, { 1, 24 }, { 50, 33 } };
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        engine_settings settings = fixture_settings(f->path);
+        settings.chunk_tokens = sizes[i][0];
+        settings.step_tokens = sizes[i][1];
+        truth_expect(f, &settings);
+    }
+}
+
+static void with_other_pages_and_threads(void **state)
+{
+    fixture *f = *state;
+    engine_settings settings = fixture_settings(f->path);
+    settings.page_tokens = 64;
+    settings.threads = 2;
+    truth_expect(f, &settings);
+    settings.page_tokens = 128;
+    truth_expect(f, &settings);
+}
+
+static void with_a_prefix_hit_and_without(void **state)
+{
+    fixture *f = *state;
+    engine_settings settings = fixture_settings(f->path);
+    settings.prefix_reuse = true;
+    engine *e = fixture_open(&settings);
+    for (int i = 0; i < 2; i++) {
+        run cold = fixture_run_one(e, f->requests[i]);
+        assert_int_equal(cold.reused, i == 0 ? 0 : 96);
+        run warm = fixture_run_one(e, f->requests[i]);
+        assert_int_equal(warm.reused, 96);
+        run_expect_equal(&cold, &f->truth[i]);
+        run_expect_equal(&warm, &f->truth[i]);
+    }
+    engine_prefixes_drop(e);
+    assert_int_equal(fixture_run_one(e, f->requests[0]).reused, 0);
+    fixture_close(e);
+}
+
+// B070: lengths around the page, each sent twice; where all is known the last page is copied and
+// one token computed.
+static void where_the_whole_prompt_is_known(void **state)
+{
+    fixture *f = *state;
+    const int32_t lengths[] = { 31, 32, 33, 64, 65, 96 }, reused[] = { 0, 31, 32, 63, 64, 95 };
+    engine_settings settings = fixture_settings(f->path);
+    engine *cold = fixture_open(&settings);
+    settings.prefix_reuse = true;
+    engine *e = fixture_open(&settings);
+    for (size_t i = 0; i < sizeof lengths / sizeof lengths[0]; i++) {
+        sequence_request r = fixture_sampled(f->prompt, lengths[i], 5, 9);
+        run truth = fixture_run_one(cold, r), first, second;
+        engine_prefixes_drop(e);
+        first = fixture_run_one(e, r);
+        second = fixture_run_one(e, r);
+        assert_int_equal(first.reused, 0);
+        assert_int_equal(second.reused, reused[i]);
+        run_expect_equal(&first, &truth);
+        run_expect_equal(&second, &truth);
+    }
+    fixture_close(e);
+    fixture_close(cold);
+}
+
+// The journey of a hand-off without a network: the prompt on one engine, its pages copied into a
+// seat of another.
+static void when_the_prompt_was_computed_elsewhere(void **state)
+{
+    fixture *f = *state;
+    engine_settings settings = fixture_settings(f->path);
+    engine *from = fixture_open(&settings);
+    settings.prefix_reuse = true;
+    settings.threads = 2;
+    engine *to = fixture_open(&settings);
+    assert_true(hash128_equal(engine_facts_of(from)->numeric_id, engine_facts_of(to)->numeric_id));
+    for (int i = 0; i < 4; i++) {
+        run r = { 0 };
+        sequence_request prompt = f->requests[i % 2], seat = f->requests[i % 2];
+        prompt.mode = SEQUENCE_PROMPT;
+        sequence *source = fixture_start(from, prompt, &r), *target;
+        while (engine_has_work(from))
+            fixture_step(from);
+        assert_int_equal(r.count, 1);
+        seat.owner = &r;
+        assert_int_equal(engine_sequence_open(to, &seat, &target, NULL), STATUS_OK);
+        assert_int_equal(sequence_reused(target), i == 0 ? 0 : 96);
+        int32_t source_count, target_count;
+        const int32_t *sources = sequence_pages(source, &source_count);
+        const int32_t *targets = sequence_pages(target, &target_count);
+        assert_int_equal(source_count, target_count);
+        for (int32_t page = sequence_reused(target) / 32; page < source_count; page++)
+            memcpy(engine_page_data(to, targets[page]), engine_page_data(from, sources[page]),
+                   (size_t)engine_facts_of(to)->layout.page_bytes);
+        engine_sequence_close(from, source, true);
+        assert_int_equal(engine_sequence_place(to, target, PROMPT - 1, r.tokens[0]),
+                         STATUS_INVALID);
+        assert_int_equal(engine_sequence_place(to, target, PROMPT, 1 << 20), STATUS_INVALID);
+        assert_int_equal(engine_sequence_place(to, target, PROMPT, r.tokens[0]), STATUS_OK);
+        while (engine_has_work(to))
+            fixture_step(to);
+        engine_sequence_close(to, target, true);
+        run_expect_equal(&r, &f->truth[i % 2]);
+    }
+    fixture_close(from);
+    fixture_close(to);
+}
+
+// After a worker died: the prompt and what was delivered are computed again, and the rest is the
+// same.
+static void when_it_is_recovered_half_way(void **state)
+{
+    fixture *f = *state;
+    const int32_t delivered[] = { 1, 13, ANSWER - 1 };
+    engine_settings settings = fixture_settings(f->path);
+    engine *e = fixture_open(&settings);
+    for (int i = 0; i < 2; i++)
+        for (size_t k = 0; k < sizeof delivered / sizeof delivered[0]; k++) {
+            int32_t tokens[PROMPT + ANSWER], done = delivered[k];
+            memcpy(tokens, f->prompt, sizeof f->prompt);
+            memcpy(tokens + PROMPT, f->truth[i].tokens, (size_t)done * sizeof tokens[0]);
+            sequence_request again = f->requests[i];
+            again.tokens = tokens;
+            again.token_count = PROMPT + done;
+            run r = f->truth[i]; // what was delivered before
+            r.count = done;
+            sequence *s = fixture_start(e, again, &r);
+            while (engine_has_work(e))
+                fixture_step(e);
+            engine_sequence_close(e, s, true);
+            run_expect_equal(&r, &f->truth[i]);
+        }
+    fixture_close(e);
+}
+
+// Six requests on too few pages: some are preempted, are sent again with what they have, and give
+// the very same answers.
+static void when_pages_are_short_and_it_is_preempted(void **state)
+{
+    fixture *f = *state;
+    enum { COUNT = 6, LENGTH = 20, MAXIMUM = 200 };
+    static int32_t tokens[COUNT][LENGTH + MAXIMUM];
+    engine_settings settings = fixture_settings(f->path);
+    engine *roomy = fixture_open(&settings);
+    settings.prefix_reuse = true;
+    settings.kv_bytes = 14 * (uint64_t)engine_facts_of(roomy)->layout.page_bytes;
+    engine *e = fixture_open(&settings);
+    run truth[COUNT], runs[COUNT] = { 0 };
+    sequence *sequences[COUNT] = { NULL };
+    int preemptions = 0, open = 0, ended = 0;
+    for (int i = 0; i < COUNT; i++) {
+        fixture_tokens(tokens[i], LENGTH, i + 40);
+        truth[i] = fixture_run_one(roomy, fixture_sampled(tokens[i], LENGTH, MAXIMUM, 5));
+    }
+    while (ended < COUNT) {
+        for (int i = 0; i < COUNT; i++) {
+            if (sequences[i] || runs[i].finish != SEQUENCE_UNFINISHED)
+                continue;
+            sequence_request r = fixture_sampled(tokens[i], LENGTH, MAXIMUM, 5);
+            memcpy(tokens[i] + LENGTH, runs[i].tokens, (size_t)runs[i].count * sizeof tokens[i][0]);
+            r.token_count += runs[i].count;
+            r.owner = &runs[i];
+            if (engine_sequence_open(e, &r, &sequences[i], NULL) != STATUS_OK)
+                continue;
+            engine_sequence_start(e, sequences[i]);
+            open++;
+        }
+        assert_true(open > 0);
+        engine_report report = fixture_step(e);
+        preemptions += report.preempted_count;
+        for (int i = 0; i < COUNT; i++) {
+            bool gone = sequences[i] && runs[i].finish != SEQUENCE_UNFINISHED;
+            ended += gone;
+            for (int k = 0; k < report.preempted_count; k++)
+                gone = gone || report.preempted[k] == sequences[i];
+            if (!gone)
+                continue;
+            engine_sequence_close(e, sequences[i], true);
+            sequences[i] = NULL;
+            open--;
+        }
+    }
+    print_message("%d preemptions\n", preemptions);
+    assert_true(preemptions > 0);
+    for (int i = 0; i < COUNT; i++)
+        run_expect_equal(&runs[i], &truth[i]);
+    fixture_close(e);
+    fixture_close(roomy);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(among_sixteen_others),
+        cmocka_unit_test(with_chunks_and_steps_of_any_size),
+        cmocka_unit_test(with_other_pages_and_threads),
+        cmocka_unit_test(with_a_prefix_hit_and_without),
+        cmocka_unit_test(where_the_whole_prompt_is_known),
+        cmocka_unit_test(when_the_prompt_was_computed_elsewhere),
+        cmocka_unit_test(when_it_is_recovered_half_way),
+        cmocka_unit_test(when_pages_are_short_and_it_is_preempted),
+    };
+    return cmocka_run_group_tests_name("a sequence has the same bits", tests, setup, teardown);
+}
