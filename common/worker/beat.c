@@ -1,0 +1,133 @@
+// The beat thread: heartbeats on time, whatever the step thread does.
+#include "worker/worker_private.h"
+
+#include "base/clock.h"
+
+#include <stdio.h>
+
+#define TICK_US 100000
+#define CHANGE_GAP_US 20000 // heartbeats for changed credits are at least so far apart
+
+static bool healthy(const worker *w, uint64_t now_us)
+{
+    return !w->state.has_work || now_us - w->progress_us < (uint64_t)w->settings->step_deadline_us;
+}
+
+static void beat_fill(const worker *w, const worker_router *r, uint64_t now_us,
+                      Penstock__WorkerBeat *beat)
+{
+    const worker_state *s = &w->state;
+    penstock__worker_beat__init(beat);
+    beat->router_clock_us = r->router_clock_us;
+    beat->since_beat_us = r->clock_arrived_us != 0 ? now_us - r->clock_arrived_us : 0;
+    beat->clock_us = now_us;
+    beat->pages_free = s->pages_free;
+    beat->pages_held = s->pages_held;
+    beat->pages_quarantined = s->pages_quarantined;
+    beat->sequences_running = s->sequences_running;
+    beat->sequences_waiting = s->sequences_waiting;
+    beat->tokens_waiting = s->tokens_waiting;
+    beat->steps = s->steps;
+    beat->step_us = s->step_us;
+    beat->prefill_tokens = s->prefill_tokens;
+    beat->decode_tokens = s->decode_tokens;
+    beat->cached_tokens = s->cached_tokens;
+    beat->preemptions = s->preemptions;
+    beat->handoff_bytes = s->handoff_bytes;
+    beat->handoff_failures = s->handoff_failures;
+    beat->draining = w->draining;
+    beat->healthy = healthy(w, now_us);
+    beat->transport = (char *)s->transport;
+    beat->handoff_gbps = s->handoff_gbps;
+}
+
+// Under the lock. A heartbeat that does not fit is no loss: the next replaces it, and a router that
+// takes nothing is noticed by its silence.
+static void beat_send(worker *w, worker_router *r, uint64_t now_us, buffer *bytes)
+{
+    Penstock__WorkerBeat beat;
+    message_to_router message = PENSTOCK__TO_ROUTER__INIT;
+    beat_fill(w, r, now_us, &beat);
+    message.body_case = PENSTOCK__TO_ROUTER__BODY_BEAT;
+    message.beat = &beat;
+    buffer_clear(bytes);
+    message_pack(&message.base, bytes);
+    if (!bytes->overflow)
+        mailbox_pair_send(r->pair, buffer_slice(bytes), true);
+    r->beat_sent_us = now_us;
+}
+
+void *worker_beat_main(void *argument)
+{
+    worker *w = argument;
+    buffer bytes = { 0 };
+    uint64_t changed_us = 0; // when a change was last told
+    pthread_mutex_lock(&w->lock);
+    while (!w->ending) {
+        uint64_t now_us = clock_now_us();
+        bool change = w->speak_now && now_us - changed_us >= CHANGE_GAP_US;
+        for (worker_router *r = w->routers; r != NULL; r = r->next) {
+            uint64_t gap_us = (uint64_t)r->heartbeat_ms * 1000;
+            bool due = now_us - r->beat_sent_us + TICK_US / 2 >= gap_us;
+            if (r->state == ROUTER_JOINED && r->up && (due || change))
+                beat_send(w, r, now_us, &bytes);
+        }
+        if (change) {
+            w->speak_now = false;
+            changed_us = now_us;
+        }
+        worker_sleep(w, w->speak_now ? CHANGE_GAP_US : TICK_US);
+    }
+    pthread_mutex_unlock(&w->lock);
+    buffer_close(&bytes);
+    return NULL;
+}
+
+// ---- what the step thread says
+// -------------------------------------------------------------------
+
+void worker_publish(worker *w, const worker_state *state)
+{
+    pthread_mutex_lock(&w->lock);
+    bool changed = state->pages_free != w->state.pages_free ||
+                   state->sequences_running != w->state.sequences_running ||
+                   state->sequences_waiting != w->state.sequences_waiting;
+    if (!state->has_work || !w->state.has_work || state->steps != w->state.steps)
+        w->progress_us = clock_now_us();
+    w->state = *state;
+    if (changed && !w->speak_now) {
+        w->speak_now = true;
+        pthread_cond_broadcast(&w->wake);
+    }
+    pthread_mutex_unlock(&w->lock);
+}
+
+void worker_state_of(worker *w, worker_state *state)
+{
+    pthread_mutex_lock(&w->lock);
+    *state = w->state;
+    pthread_mutex_unlock(&w->lock);
+}
+
+bool worker_healthy(worker *w)
+{
+    pthread_mutex_lock(&w->lock);
+    bool good = healthy(w, clock_now_us());
+    pthread_mutex_unlock(&w->lock);
+    return good;
+}
+
+bool worker_ready(worker *w, char reason[128])
+{
+    pthread_mutex_lock(&w->lock);
+    int joined = 0;
+    for (const worker_router *r = w->routers; r != NULL; r = r->next)
+        joined += r->state == ROUTER_JOINED && r->up;
+    const char *why = w->draining                   ? "draining"
+                      : !healthy(w, clock_now_us()) ? "there is work and no step was made"
+                      : joined == 0                 ? "no router was joined"
+                                                    : "";
+    snprintf(reason, 128, "%s", why);
+    pthread_mutex_unlock(&w->lock);
+    return why[0] == 0;
+}

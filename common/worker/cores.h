@@ -1,0 +1,16 @@
+// Workers of one machine share its cores: each takes a disjoint set where there are enough.
+//
+// A claim on a core is a lock on a small file in a folder that the machine's workers have in
+// common; the system lets go of it when the process ends, however it ends. "auto" takes half of the
+// cores that affinity allows, at least one, those with the fewest claims first: a prefill and a
+// decode worker get a half each, further workers double up evenly. "all" claims nothing and keeps
+// all. The claim becomes the affinity of the whole process, so that every thread made later stays
+// inside it.
+#pragma once
+
+#include "base/status.h"
+
+// To be called before any thread exists. `folder` "" = $XDG_RUNTIME_DIR/penstock or
+// /tmp/penstock-UID. `taken` gets a text such as "0,2" for the log. A folder that cannot be used is
+// logged and leaves all cores.
+void cores_claim(const char *mode, const char *folder, char taken[256]);

@@ -1,0 +1,303 @@
+// The join thread: finds routers, registers with each over a pair of its own, and again whenever
+// one was lost.
+#include "worker/worker_private.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define TICK_US 100000
+#define ASK_TIMEOUT_US 2000000
+#define DELAY_FIRST_US 100000
+#define DELAY_LAST_US 5000000
+#define LOG_GAP_US 30000000
+
+// ---- who is there
+// --------------------------------------------------------------------------------
+
+static bool target_known(const worker *w, const char *url)
+{
+    for (int i = 0; i < w->target_count; i++)
+        if (strcmp(w->targets[i].url, url) == 0)
+            return true;
+    return false;
+}
+
+// Names are looked up again now and then. One that cannot be looked up keeps the addresses it had.
+static void targets_update(worker *w)
+{
+    const config_strings *urls = &w->settings->routers;
+    char found[WORKER_ROUTERS_MAX][WORKER_URL_MAX];
+    int count = 0;
+    bool failed = false;
+    for (size_t i = 0; i < urls->count && count < WORKER_ROUTERS_MAX; i++) {
+        error failure;
+        int more =
+            worker_resolve(urls->items[i], found + count, WORKER_ROUTERS_MAX - count, &failure);
+        if (more < 0) {
+            log_warn("worker", "routers not found reason %s", failure.text);
+            failed = true;
+        } else
+            count += more;
+    }
+    join_target kept[WORKER_ROUTERS_MAX];
+    int kept_count = 0;
+    for (int i = 0; i < w->target_count; i++) {
+        bool still = failed;
+        for (int j = 0; j < count; j++)
+            still = still || strcmp(found[j], w->targets[i].url) == 0;
+        if (still)
+            kept[kept_count++] = w->targets[i];
+    }
+    memcpy(w->targets, kept, (size_t)kept_count * sizeof(kept[0]));
+    w->target_count = kept_count;
+    for (int j = 0; j < count && w->target_count < WORKER_ROUTERS_MAX; j++) {
+        if (target_known(w, found[j]))
+            continue;
+        join_target *t = &w->targets[w->target_count++];
+        *t = (join_target){ .delay_us = DELAY_FIRST_US };
+        memcpy(t->url, found[j], sizeof(t->url));
+    }
+}
+
+// ---- asking
+// --------------------------------------------------------------------------------------
+
+static ProtobufCBinaryData hash_bytes(const hash128 *h)
+{
+    return (ProtobufCBinaryData){ sizeof(*h), (uint8_t *)h };
+}
+
+static void register_fill(const worker *w, const char *pair_url, uint32_t share,
+                          Penstock__Register *r, Penstock__ModelIdentity *model)
+{
+    const worker_identity *id = w->identity;
+    penstock__model_identity__init(model);
+    model->name = (char *)id->model_name;
+    model->architecture = (char *)id->architecture;
+    model->weights = hash_bytes(&id->weights);
+    model->numeric_id = hash_bytes(&id->numeric_id);
+    model->kv_layout = (char *)id->kv_layout;
+    model->page_tokens = id->page_tokens;
+    model->page_bytes = id->page_bytes;
+    model->context = id->context;
+    model->vocabulary = id->vocabulary;
+    penstock__register__init(r);
+    r->worker = (char *)w->name;
+    r->incarnation = id->incarnation;
+    r->role = id->role;
+    r->model = model;
+    r->pair_url = (char *)pair_url;
+    r->fabric_host = (char *)id->fabric_host;
+    r->fabric_port = id->fabric_port;
+    r->pages = id->pages;
+    r->page_credits = id->pages / share;
+    r->sequences = id->sequences / share > 0 ? id->sequences / share : 1;
+    r->threads = id->threads;
+    r->version = PENSTOCK_VERSION;
+}
+
+static status ask(const char *url, message_control_request *request, message_control_reply **reply,
+                  error *failure)
+{
+    buffer question = { 0 }, answer = { 0 };
+    request->protocol = MESSAGE_PROTOCOL;
+    message_pack(&request->base, &question);
+    status result = mailbox_request(url, buffer_slice(&question), ASK_TIMEOUT_US, &answer, failure);
+    if (result == STATUS_OK)
+        result = message_unpack_control_reply(buffer_slice(&answer), reply, failure);
+    buffer_close(&question);
+    buffer_close(&answer);
+    return result;
+}
+
+static status ask_register(worker *w, const char *url, const char *pair_url, uint32_t share,
+                           message_control_reply **reply, error *failure)
+{
+    Penstock__Register r;
+    Penstock__ModelIdentity model;
+    register_fill(w, pair_url, share, &r, &model);
+    message_control_request request = PENSTOCK__CONTROL_REQUEST__INIT;
+    request.body_case = PENSTOCK__CONTROL_REQUEST__BODY_REGISTER;
+    request.register_ = &r;
+    status result = ask(url, &request, reply, failure);
+    if (result == STATUS_OK && !(*reply)->accepted) {
+        result = error_set(failure, STATUS_PEER_REFUSED, "", "%s", (*reply)->reason);
+        message_free(*reply);
+        *reply = NULL;
+    }
+    return result;
+}
+
+void worker_leave_router(worker *w, const char *url)
+{
+    Penstock__Deregister deregister = PENSTOCK__DEREGISTER__INIT;
+    deregister.incarnation = w->identity->incarnation;
+    message_control_request request = PENSTOCK__CONTROL_REQUEST__INIT;
+    request.body_case = PENSTOCK__CONTROL_REQUEST__BODY_DEREGISTER;
+    request.deregister = &deregister;
+    message_control_reply *reply = NULL;
+    error failure;
+    if (ask(url, &request, &reply, &failure) != STATUS_OK)
+        log_info("worker", "left without an answer router %s reason %s", url, failure.text);
+    message_free(reply);
+}
+
+// ---- joining
+// -------------------------------------------------------------------------------------
+
+static status pair_open(worker *w, worker_router *r, error *failure)
+{
+    char host[64], url[WORKER_URL_MAX];
+    if (w->settings->host[0] != 0)
+        snprintf(host, sizeof(host), "%s", w->settings->host);
+    else {
+        status result = worker_local_host(r->url, host, failure);
+        if (result != STATUS_OK)
+            return result;
+    }
+    snprintf(url, sizeof(url), strchr(host, ':') ? "tcp://[%s]:0" : "tcp://%s:0", host);
+    return mailbox_pair_listen(url, &mailbox_limits_default, w->inbox, r, &r->pair, failure);
+}
+
+// A router in the list, in state JOINING and pinned.
+static status router_make(worker *w, const char *url, uint32_t share, worker_router **made,
+                          error *failure)
+{
+    worker_router *r = calloc(1, sizeof(*r));
+    if (r == NULL)
+        return error_set(failure, STATUS_NO_MEMORY, "", "memory is short");
+    r->worker = w;
+    r->pins = 1;
+    r->share = share;
+    r->heartbeat_ms = 500;
+    r->dead_after_ms = 3000;
+    snprintf(r->url, sizeof(r->url), "%s", url);
+    // Its events can come at once, so it must be whole and in the list before the pair is known to
+    // anybody; the pair listens at a port that nobody was told yet.
+    status result = pair_open(w, r, failure);
+    if (result != STATUS_OK) {
+        free(r);
+        return result;
+    }
+    pthread_mutex_lock(&w->lock);
+    r->next = w->routers;
+    w->routers = r;
+    pthread_mutex_unlock(&w->lock);
+    *made = r;
+    return STATUS_OK;
+}
+
+static status router_join(worker *w, const char *url, uint32_t share, error *failure)
+{
+    worker_router *r = NULL;
+    message_control_reply *reply = NULL;
+    status result = router_make(w, url, share, &r, failure);
+    if (result != STATUS_OK)
+        return result;
+    result = ask_register(w, url, mailbox_pair_url(r->pair), share, &reply, failure);
+    pthread_mutex_lock(&w->lock);
+    if (result != STATUS_OK) {
+        r->state = ROUTER_GONE;
+        r->gone_reason = "it did not accept us";
+    } else if (r->state == ROUTER_JOINING) {
+        r->state = ROUTER_JOINED;
+        r->heartbeat_ms = reply->heartbeat_ms;
+        r->dead_after_ms = reply->dead_after_ms;
+        r->heard_us = clock_now_us();
+    }
+    r->pins--;
+    pthread_mutex_unlock(&w->lock);
+    if (result == STATUS_OK)
+        log_info("worker", "joined router %s credits 1/%u", url, share);
+    message_free(reply);
+    return result;
+}
+
+// The number of routers changed: tell one that we have joined what its credits are now.
+static void router_share_again(worker *w, worker_router *r, uint32_t share)
+{
+    message_control_reply *reply = NULL;
+    error failure;
+    status result = ask_register(w, r->url, mailbox_pair_url(r->pair), share, &reply, &failure);
+    if (result == STATUS_OK)
+        log_info("worker", "credits changed router %s credits 1/%u", r->url, share);
+    message_free(reply);
+}
+
+// The live router of this address, or NULL.
+static worker_router *router_find(worker *w, const char *url)
+{
+    for (worker_router *r = w->routers; r != NULL; r = r->next)
+        if (r->state != ROUTER_GONE && strcmp(r->url, url) == 0)
+            return r;
+    return NULL;
+}
+
+static void target_try(worker *w, join_target *t, uint32_t share)
+{
+    error failure;
+    uint64_t now_us = clock_now_us();
+    if (router_join(w, t->url, share, &failure) == STATUS_OK) {
+        t->delay_us = DELAY_FIRST_US;
+        t->logged_us = 0;
+        return;
+    }
+    if (t->logged_us == 0 || now_us - t->logged_us > LOG_GAP_US) {
+        log_warn("worker", "not joined router %s reason %s", t->url, failure.text);
+        t->logged_us = now_us;
+    }
+    t->next_try_us = clock_now_us() + t->delay_us;
+    t->delay_us = t->delay_us * 2 < DELAY_LAST_US ? t->delay_us * 2 : DELAY_LAST_US;
+}
+
+// One round over all targets; asks at most one question at a time, without the lock.
+static void targets_visit(worker *w)
+{
+    uint32_t share = w->target_count > 0 ? (uint32_t)w->target_count : 1;
+    for (int i = 0; i < w->target_count; i++) {
+        join_target *t = &w->targets[i];
+        pthread_mutex_lock(&w->lock);
+        worker_router *r = router_find(w, t->url);
+        bool stop = w->ending || w->draining;
+        bool again = r != NULL && r->state == ROUTER_JOINED && r->share != share && !stop;
+        if (again) {
+            r->pins++;
+            r->share = share;
+        }
+        pthread_mutex_unlock(&w->lock);
+        if (stop)
+            return;
+        if (r == NULL && clock_now_us() >= t->next_try_us)
+            target_try(w, t, share);
+        if (!again)
+            continue;
+        router_share_again(w, r, share);
+        pthread_mutex_lock(&w->lock);
+        r->pins--;
+        pthread_mutex_unlock(&w->lock);
+    }
+}
+
+void *worker_join_main(void *argument)
+{
+    worker *w = argument;
+    pthread_mutex_lock(&w->lock);
+    while (!w->ending) {
+        pthread_mutex_unlock(&w->lock);
+        uint64_t now_us = clock_now_us();
+        if (w->resolved_us == 0 || now_us - w->resolved_us > (uint64_t)w->settings->resolve_us) {
+            targets_update(w);
+            w->resolved_us = now_us;
+        }
+        targets_visit(w);
+        pthread_mutex_lock(&w->lock);
+        if (!w->ending)
+            worker_sleep(w, TICK_US);
+    }
+    pthread_mutex_unlock(&w->lock);
+    return NULL;
+}
