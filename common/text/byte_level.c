@@ -71,11 +71,10 @@ static const tokenizer_merge *find_merge(const tokenizer *t, int32_t left, int32
 static status bad_merge(const gguf *file, uint64_t index, slice text, const char *why,
                         error *failure)
 {
-    error_set(failure, STATUS_BAD_FILE, "tokenizer.ggml.merges",
-              "tokenizer.ggml.merges: merge %llu (\"%.*s\") %s", (unsigned long long)index,
-              text.size < 64 ? (int)text.size : 64, text.data, why);
-    error_prefix(failure, "%s", gguf_path(file));
-    return STATUS_BAD_FILE;
+    return tokenizer_fail(file, failure, STATUS_BAD_FILE, "tokenizer.ggml.merges",
+                          "tokenizer.ggml.merges: merge %llu (\"%.*s\") %s",
+                          (unsigned long long)index, text.size < 64 ? (int)text.size : 64,
+                          text.data, why);
 }
 
 // "left right": the bytes of both go to `bytes`, *middle is where the right one begins.
@@ -125,7 +124,8 @@ static status read_merges(tokenizer *t, const gguf *file, error *failure)
         slots *= 2;
     t->merges = malloc(slots * sizeof(t->merges[0]));
     if (t->merges == NULL || count > INT32_MAX) {
-        result = error_set(failure, STATUS_NO_MEMORY, "tokenizer.ggml.merges", "memory is short");
+        result = tokenizer_fail(file, failure, STATUS_NO_MEMORY, "tokenizer.ggml.merges",
+                                "memory is short");
         goto fail;
     }
     t->merges_mask = slots - 1;

@@ -165,7 +165,8 @@ static status encode_piece(encoder *e, slice piece, const output *out)
         memcpy(cached->text, piece.data, piece.size);
         cached->size = (uint8_t)piece.size;
         cached->count = (int32_t)count;
-        memcpy(cached->ids, out->list->ids + before, count * sizeof(cached->ids[0]));
+        for (size_t i = 0; i < count; i++)
+            cached->ids[i] = out->list->ids[before + i];
     }
 fail:
     return result;

@@ -59,20 +59,21 @@ static int score_compare(const void *a, const void *b)
 }
 
 // Equal scores get equal ranks, so that the position decides between them.
-static status rank_scores(tokenizer *t, const gguf_array *scores, error *failure)
+static status rank_scores(tokenizer *t, const gguf *file, const gguf_array *scores, error *failure)
 {
     scored *order = calloc((size_t)t->count, sizeof(*order));
     t->score_ranks = calloc((size_t)t->count, sizeof(t->score_ranks[0]));
     if (order == NULL || t->score_ranks == NULL) {
         free(order);
-        return error_set(failure, STATUS_NO_MEMORY, "tokenizer.ggml.scores", "memory is short");
+        return tokenizer_fail(file, failure, STATUS_NO_MEMORY, "tokenizer.ggml.scores",
+                              "memory is short");
     }
     for (int32_t i = 0; i < t->count; i++) {
         order[i] = (scored){ gguf_array_f64(scores, (uint64_t)i), i };
         if (isnan(order[i].score)) {
             free(order);
-            return error_set(failure, STATUS_BAD_FILE, "tokenizer.ggml.scores",
-                             "tokenizer.ggml.scores of token %d is not a number", i);
+            return tokenizer_fail(file, failure, STATUS_BAD_FILE, "tokenizer.ggml.scores",
+                                  "tokenizer.ggml.scores of token %d is not a number", i);
         }
     }
     qsort(order, (size_t)t->count, sizeof(*order), score_compare);
@@ -92,20 +93,19 @@ static status read_model(tokenizer *t, const gguf *file, error *failure)
     TRY(gguf_get_bool_or(file, "tokenizer.ggml.remove_extra_whitespaces", false, &removes,
                          failure));
     if (removes) {
-        error_set(failure, STATUS_UNSUPPORTED, "tokenizer.ggml.remove_extra_whitespaces",
-                  "tokenizer.ggml.remove_extra_whitespaces is true, which is not supported");
-        result = STATUS_UNSUPPORTED;
+        result = tokenizer_fail(
+            file, failure, STATUS_UNSUPPORTED, "tokenizer.ggml.remove_extra_whitespaces",
+            "tokenizer.ggml.remove_extra_whitespaces is true, which is not supported");
         goto fail;
     }
     TRY(gguf_get_array(file, "tokenizer.ggml.scores", GGUF_F64, &scores, failure));
     if (scores.count != (uint64_t)t->count) {
-        result = error_set(failure, STATUS_BAD_FILE, "tokenizer.ggml.scores",
-                           "tokenizer.ggml.scores has %llu entries for %d tokens",
-                           (unsigned long long)scores.count, t->count);
-        error_prefix(failure, "%s", gguf_path(file));
+        result = tokenizer_fail(file, failure, STATUS_BAD_FILE, "tokenizer.ggml.scores",
+                                "tokenizer.ggml.scores has %llu entries for %d tokens",
+                                (unsigned long long)scores.count, t->count);
         goto fail;
     }
-    TRY(rank_scores(t, &scores, failure));
+    TRY(rank_scores(t, file, &scores, failure));
     for (int32_t i = 0; i < t->count; i++) {
         slice bytes = tokenizer_token_bytes(t, i);
         if (t->kinds[i] == TOKENIZER_BYTE && bytes.size == 1)

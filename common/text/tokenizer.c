@@ -19,11 +19,9 @@ static const slice end_spellings[] = {
 static status unsupported(const gguf *file, const char *key, slice value, const char *known,
                           error *failure)
 {
-    error_set(failure, STATUS_UNSUPPORTED, key,
-              "%s is \"%.*s\", which is not supported; known are %s", key,
-              value.size < 64 ? (int)value.size : 64, value.data, known);
-    error_prefix(failure, "%s", gguf_path(file));
-    return STATUS_UNSUPPORTED;
+    return tokenizer_fail(file, failure, STATUS_UNSUPPORTED, key,
+                          "%s is \"%.*s\", which is not supported; known are %s", key,
+                          value.size < 64 ? (int)value.size : 64, value.data, known);
 }
 
 static status read_algorithm(tokenizer *t, const gguf *file, error *failure)
@@ -57,12 +55,10 @@ static status read_id(const tokenizer *t, const gguf *file, const char *key, int
     if (!gguf_has(file, key, NULL))
         return STATUS_OK;
     TRY(gguf_get_u64(file, key, &value, failure));
-    if (value >= (uint64_t)t->count) {
-        error_set(failure, STATUS_BAD_FILE, key, "%s is %llu; the vocabulary has ids 0 to %d", key,
-                  (unsigned long long)value, t->count - 1);
-        error_prefix(failure, "%s", gguf_path(file));
-        return STATUS_BAD_FILE;
-    }
+    if (value >= (uint64_t)t->count)
+        return tokenizer_fail(file, failure, STATUS_BAD_FILE, key,
+                              "%s is %llu; the vocabulary has ids 0 to %d", key,
+                              (unsigned long long)value, t->count - 1);
     *id = (int32_t)value;
 fail:
     return result;
@@ -91,7 +87,7 @@ static status read_ids(tokenizer *t, const gguf *file, error *failure)
     TRY(read_id(t, file, "tokenizer.ggml.eom_token_id", &eom, failure));
     t->end_ids = calloc(spelling_count + 3, sizeof(t->end_ids[0]));
     if (t->end_ids == NULL)
-        return error_set(failure, STATUS_NO_MEMORY, "tokenizer", "memory is short");
+        return tokenizer_fail(file, failure, STATUS_NO_MEMORY, "tokenizer", "memory is short");
     add_end(t, t->eos);
     add_end(t, eot);
     add_end(t, eom);
@@ -114,10 +110,8 @@ static status read_flags(tokenizer *t, const gguf *file, error *failure)
     if ((t->adds_bos && t->bos < 0) || (t->adds_eos && t->eos < 0)) {
         const char *key = t->adds_bos && t->bos < 0 ? "tokenizer.ggml.bos_token_id"
                                                     : "tokenizer.ggml.eos_token_id";
-        error_set(failure, STATUS_BAD_FILE, key, "%s is missing, but is to be added to prompts",
-                  key);
-        error_prefix(failure, "%s", gguf_path(file));
-        return STATUS_BAD_FILE;
+        return tokenizer_fail(file, failure, STATUS_BAD_FILE, key,
+                              "%s is missing, but is to be added to prompts", key);
     }
 fail:
     return result;
@@ -128,7 +122,7 @@ status tokenizer_open(const gguf *file, tokenizer **opened, error *failure)
     status result = STATUS_OK;
     tokenizer *t = calloc(1, sizeof(*t));
     if (t == NULL)
-        return error_set(failure, STATUS_NO_MEMORY, "tokenizer", "memory is short");
+        return tokenizer_fail(file, failure, STATUS_NO_MEMORY, "tokenizer", "memory is short");
     t->hash_seed = random_system();
     memset(t->byte_ids, 0xff, sizeof(t->byte_ids));
     TRY(gguf_check_size(file, failure));

@@ -65,6 +65,9 @@ struct tokenizer {
     uint32_t *score_ranks;
 };
 
+// A failure of this file: "PATH: ..." and the code, which is returned.
+status tokenizer_fail(const gguf *file, error *failure, status code, const char *key,
+                      const char *format, ...) __attribute__((format(printf, 5, 6)));
 // vocabulary.c: tokens, kinds and the tables over them, out of tokenizer.ggml.tokens and
 // token_type.
 status tokenizer_read_vocabulary(tokenizer *t, const gguf *file, error *failure);

@@ -9,8 +9,8 @@
 // Ids travel as int32, and a vocabulary beyond this is a damaged file.
 #define TOKENS_MAX (1 << 24)
 
-__attribute__((format(printf, 5, 6))) static status
-fail(const gguf *file, error *failure, status code, const char *key, const char *format, ...)
+status tokenizer_fail(const gguf *file, error *failure, status code, const char *key,
+                      const char *format, ...)
 {
     char text[320];
     va_list arguments;
@@ -33,14 +33,15 @@ static status read_kinds(tokenizer *t, const gguf *file, error *failure)
         return STATUS_OK;
     TRY(gguf_get_array(file, key, GGUF_U64, &kinds, failure));
     if (kinds.count != (uint64_t)t->count)
-        return fail(file, failure, STATUS_BAD_FILE, key, "%s has %llu entries for %d tokens", key,
-                    (unsigned long long)kinds.count, t->count);
+        return tokenizer_fail(file, failure, STATUS_BAD_FILE, key,
+                              "%s has %llu entries for %d tokens", key,
+                              (unsigned long long)kinds.count, t->count);
     for (int32_t i = 0; i < t->count; i++) {
         uint64_t kind;
         if (!gguf_array_u64(&kinds, (uint64_t)i, &kind) || kind < TOKENIZER_NORMAL ||
             kind > TOKENIZER_BYTE)
-            return fail(file, failure, STATUS_BAD_FILE, key, "%s of token %d is not 1 to 6", key,
-                        i);
+            return tokenizer_fail(file, failure, STATUS_BAD_FILE, key,
+                                  "%s of token %d is not 1 to 6", key, i);
         t->kinds[i] = (uint8_t)kind;
     }
 fail:
@@ -64,8 +65,8 @@ static status read_bytes(tokenizer *t, const gguf *file, gguf_array texts, error
     }
     t->offsets[t->count] = (uint32_t)all.size;
     t->bytes = all.data;
-    return all.overflow ? fail(file, failure, STATUS_BAD_FILE, "tokenizer.ggml.tokens",
-                               "the tokens have more than 4 GiB, or memory is short")
+    return all.overflow ? tokenizer_fail(file, failure, STATUS_BAD_FILE, "tokenizer.ggml.tokens",
+                                         "the tokens have more than 4 GiB, or memory is short")
                         : STATUS_OK;
 }
 
@@ -164,18 +165,18 @@ status tokenizer_read_vocabulary(tokenizer *t, const gguf *file, error *failure)
     gguf_array texts;
     TRY(gguf_get_array(file, "tokenizer.ggml.tokens", GGUF_STRING, &texts, failure));
     if (texts.count == 0 || texts.count > TOKENS_MAX)
-        return fail(file, failure, STATUS_BAD_FILE, "tokenizer.ggml.tokens",
-                    "tokenizer.ggml.tokens has %llu tokens; 1 to %d are allowed",
-                    (unsigned long long)texts.count, TOKENS_MAX);
+        return tokenizer_fail(file, failure, STATUS_BAD_FILE, "tokenizer.ggml.tokens",
+                              "tokenizer.ggml.tokens has %llu tokens; 1 to %d are allowed",
+                              (unsigned long long)texts.count, TOKENS_MAX);
     t->count = (int32_t)texts.count;
     t->offsets = calloc((size_t)t->count + 1, sizeof(t->offsets[0]));
     t->kinds = calloc((size_t)t->count, 1);
     if (t->offsets == NULL || t->kinds == NULL)
-        return fail(file, failure, STATUS_NO_MEMORY, "tokenizer", "memory is short");
+        return tokenizer_fail(file, failure, STATUS_NO_MEMORY, "tokenizer", "memory is short");
     TRY(read_kinds(t, file, failure));
     TRY(read_bytes(t, file, texts, failure));
     if (!index_specials(t) || !index_bytes(t))
-        return fail(file, failure, STATUS_NO_MEMORY, "tokenizer", "memory is short");
+        return tokenizer_fail(file, failure, STATUS_NO_MEMORY, "tokenizer", "memory is short");
 fail:
     return result;
 }
