@@ -205,14 +205,14 @@ static size_t random_merges(uint64_t seed, char store[][24], const char **pairs,
         const char *left = made[bits % made_count], *right = made[(bits >> 20) % made_count];
         char joined[24];
         bool known = strlen(left) + strlen(right) > 8;
-        snprintf(joined, sizeof(joined), "%s%s", left, right);
+        snprintf(joined, sizeof(joined), "%.11s%.11s", left, right);
         for (size_t i = 0; i < made_count; i++)
             known |= strcmp(made[i], joined) == 0;
         if (known)
             continue;
-        snprintf(store[count], 24, "%s %s", left, right);
+        snprintf(store[count], 24, "%.11s %.11s", left, right);
         pairs[count] = store[count];
-        snprintf(made[made_count++], 24, "%s", joined);
+        snprintf(made[made_count++], 24, "%.23s", joined);
         count++;
     }
     pairs[count] = NULL;
