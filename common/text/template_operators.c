@@ -1,5 +1,5 @@
 // Arithmetic and comparison, as Python has them, on integers of 64 bits.
-#include "text/template_private.h"
+#include "text/template_syntax.h"
 
 #include <math.h>
 

@@ -1,5 +1,5 @@
 // The tests behind `is`.
-#include "text/template_private.h"
+#include "text/template_syntax.h"
 
 #define TEST(name)                                                                                 \
     static jinja_value name(jinja_render *r, jinja_value self, const jinja_arguments *arguments)
