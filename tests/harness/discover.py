@@ -53,11 +53,11 @@ def unit_tests(root, build):
     tests = []
     for program in built_programs(build):
         module, _, name = program.partition("-")
-        source = os.path.join(root, "tests", "unit", module, "test_" + name.replace("-", "_") + ".c")
-        tags = {"unit", module}
-        if module not in MODULES:  # a suite with a CMakeLists.txt of its own
-            tags = {module}
-            source = os.path.join(root, "tests", module, "test_" + name.replace("-", "_") + ".c")
+        file = "test_" + name.replace("-", "_") + ".c"
+        sources = [os.path.join(root, "tests", folder, file)
+                   for folder in ("unit/" + module, "backends", module)]
+        source = next((path for path in sources if os.path.exists(path)), None)
+        tags = {"unit", module} if module in MODULES else {module}
         tests.append(Test(program, [os.path.join(build, "tests", program)], source, tags, 60, False))
     return tests
 
