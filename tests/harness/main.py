@@ -72,14 +72,16 @@ def build_targets(build, targets, quiet):
     return run_quietly("building " + os.path.relpath(build, ROOT), command, quiet)
 
 
-def fetch_model():
-    """The default model's path, or None: tests that need it then skip themselves."""
-    done = subprocess.run([os.path.join(ROOT, "deploy", "model", "fetch.sh")], check=False,
-                          stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
+def fetch(*script):
+    """What a fetching script prints (a path), or None: tests that need it then skip themselves."""
+    done = subprocess.run([os.path.join(ROOT, *script)], check=False, stdin=subprocess.DEVNULL,
+                          stdout=subprocess.PIPE, text=True)
     return done.stdout.strip() if done.returncode == 0 else None
 
 
-def test_environment(build, seed, model):
+def test_environment(build, seed):
+    model = fetch("deploy", "model", "fetch.sh")
+    promtool = fetch("tests", "harness", "promtool.sh")
     environment = dict(os.environ, PENSTOCK_BUILD_DIR=build, PENSTOCK_SOURCE_DIR=ROOT,
                        PENSTOCK_SEED=str(seed), PYTHONDONTWRITEBYTECODE="1",
                        PYTHONUNBUFFERED="1")
@@ -92,6 +94,8 @@ def test_environment(build, seed, model):
         environment["PENSTOCK_MODEL"] = model
     else:
         environment.pop("PENSTOCK_MODEL", None)
+    if promtool:
+        environment["PATH"] += os.pathsep + os.path.dirname(promtool)
     return environment
 
 
@@ -181,7 +185,7 @@ def main():
         if not configure(fuzz_build, ["-DPENSTOCK_FUZZ=ON"], quiet, ["CC=clang"]) or \
                 not build_targets(fuzz_build, ["fuzz"], quiet):
             return finish(0, 1, 0)
-    runner = processes.Runner(test_environment(build, seed, fetch_model()), ROOT)
+    runner = processes.Runner(test_environment(build, seed), ROOT)
     results = run_tests(tests, runner, arguments, seed)
     counts = [sum(result.outcome == outcome for result in results)
               for outcome in ("passed", "failed", "skipped")]
