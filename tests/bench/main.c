@@ -15,6 +15,7 @@ typedef struct bench_command {
 } bench_command;
 
 static const bench_command commands[] = {
+    { "engine", bench_engine, "the engine alone: prefill and decode beside the machine's limits" },
     { "serve", bench_serve,
       "load a running server with streams: TTFT, time per token, largest gap" },
 };
