@@ -7,7 +7,7 @@
 #include <string.h>
 
 #define CPU_SCALAR_TILE_ROWS 8
-#define CPU_AVX2_TILE_ROWS 8
+#define CPU_AVX2_TILE_ROWS 16
 #define CPU_AVX512_TILE_ROWS 16
 #define CPU_SCALAR_ROW_BLOCK 4
 #define CPU_AVX2_ROW_BLOCK 4
