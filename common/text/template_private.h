@@ -13,6 +13,7 @@
 #include "base/buffer.h"
 #include "base/status.h"
 #include "text/template.h"
+#include "text/unicode.h"
 
 #include <setjmp.h>
 
@@ -267,10 +268,17 @@ static inline slice jinja_slice(const jinja_string *s)
 
 // --- characters (template_unicode.c) ---
 
-// The code point at `bytes` (valid UTF-8) and its size; the size of the one that ends at `end`.
-uint32_t jinja_decode(const char *bytes, size_t *size);
+// The code point at `bytes` (valid UTF-8) and its size.
+static inline uint32_t jinja_decode(const char *bytes, size_t *size)
+{
+    if ((unsigned char)bytes[0] < 0x80) { // most are
+        *size = 1;
+        return (unsigned char)bytes[0];
+    }
+    return (uint32_t)unicode_decode(bytes, size);
+}
 size_t jinja_encode(uint32_t point, char bytes[4]);
-size_t jinja_last_size(const char *bytes, size_t end);
+size_t jinja_last_size(const char *bytes, size_t end); // of the character that ends at `end`
 size_t jinja_count_points(slice text);
 bool jinja_is_space(uint32_t point);
 bool jinja_is_printable(uint32_t point);

@@ -6,26 +6,6 @@
 
 #include <utf8proc.h>
 
-uint32_t jinja_decode(const char *bytes, size_t *size)
-{
-    const uint8_t *b = (const uint8_t *)bytes;
-    if (b[0] < 0x80) {
-        *size = 1;
-        return b[0];
-    }
-    if (b[0] < 0xE0) {
-        *size = 2;
-        return (uint32_t)(b[0] & 0x1F) << 6 | (b[1] & 0x3F);
-    }
-    if (b[0] < 0xF0) {
-        *size = 3;
-        return (uint32_t)(b[0] & 0x0F) << 12 | (uint32_t)(b[1] & 0x3F) << 6 | (b[2] & 0x3F);
-    }
-    *size = 4;
-    return (uint32_t)(b[0] & 0x07) << 18 | (uint32_t)(b[1] & 0x3F) << 12 |
-           (uint32_t)(b[2] & 0x3F) << 6 | (b[3] & 0x3F);
-}
-
 size_t jinja_encode(uint32_t point, char bytes[4])
 {
     return (size_t)utf8proc_encode_char((utf8proc_int32_t)point, (utf8proc_uint8_t *)bytes);

@@ -1,0 +1,221 @@
+#include "text/chat.h"
+
+#include "text/chat_messages.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+struct chat {
+    template *template;
+    char *bos, *eos; // NULL: none
+    size_t bos_size, eos_size;
+    chat_traits traits;
+};
+
+// --- one render of prepared messages ---
+
+static bool set_token(json_t *variables, json_t *markup, const char *name, const char *text,
+                      size_t size)
+{
+    if (!text)
+        return true;
+    json_t *value = json_stringn(text, size);
+    return json_array_append_new(markup, value) == 0 &&
+           json_object_set(variables, name, value) == 0;
+}
+
+// Render with `markup` (the role strings; bos and eos are added to it).
+static status render(const chat *c, const chat_request *request, json_t *messages, json_t *markup,
+                     const template_limits *limits, template_output *output, error *failure)
+{
+    json_t *variables = json_is_object(request->extra) ? json_copy(request->extra) : json_object();
+    json_t *tools = request->tools ? request->tools : json_null();
+    bool failed = json_object_set(variables, "messages", messages) != 0;
+    failed = json_object_set(variables, "tools", tools) != 0 || failed;
+    failed = json_object_set(variables, "documents", json_null()) != 0 || failed;
+    failed = json_object_set(variables, "add_generation_prompt",
+                             json_boolean(request->add_generation_prompt)) != 0 ||
+             failed;
+    failed = !set_token(variables, markup, "bos_token", c->bos, c->bos_size) || failed;
+    failed = !set_token(variables, markup, "eos_token", c->eos, c->eos_size) || failed;
+    template_context context = { .variables = variables,
+                                 .markup = markup,
+                                 .now_s = request->now_s };
+    status result = failed ? error_set(failure, STATUS_NO_MEMORY, "", "no memory for the prompt")
+                           : template_render(c->template, &context, limits, output, failure);
+    json_decref(variables);
+    return result;
+}
+
+// --- what a template needs, found out by trying ---
+
+enum { PROBE_OUTPUT_MAX = 1 << 16 };
+
+// Render a conversation for a probe; true if it worked. The output stays in `output`.
+static bool probe(const chat *c, const char *conversation, template_output *output)
+{
+    json_t *messages = json_loads(conversation, 0, NULL), *markup = json_array();
+    template_limits limits = { .steps = 200000, .output_bytes = PROBE_OUTPUT_MAX };
+    chat_request request = { .add_generation_prompt = true };
+    CHECK(messages); // the conversations are below
+    bool worked =
+        markup && render(c, &request, messages, markup, &limits, output, NULL) == STATUS_OK;
+    json_decref(messages);
+    json_decref(markup);
+    return worked;
+}
+
+static bool shows(const template_output *output, const char *text)
+{
+    return output->text.size > 0 && strstr(output->text.data, text) != NULL;
+}
+
+// Null or "" as content, an object or a JSON text as arguments: take the first pair that works and
+// does not print the arguments as Python would.
+static void probe_calls(chat *c, template_output *output)
+{
+    static const char *const contents[] = { "null", "\"\"" };
+    static const char *const arguments[] = { "{\"needle\": 1}", "\"{\\\"needle\\\": 1}\"" };
+    char conversation[512];
+    for (int i = 0; i < 4; i++) {
+        snprintf(
+            conversation, sizeof conversation,
+            "[{\"role\": \"user\", \"content\": \"a\"}, {\"role\": \"assistant\", "
+            "\"content\": %s, \"tool_calls\": [{\"id\": \"abcdefghi\", \"type\": \"function\", "
+            "\"function\": {\"name\": \"f\", \"arguments\": %s}}]}, {\"role\": \"tool\", "
+            "\"tool_call_id\": \"abcdefghi\", \"name\": \"f\", \"content\": \"b\"}]",
+            contents[i / 2], arguments[i % 2]);
+        if (!probe(c, conversation, output) || shows(output, "'needle'"))
+            continue;
+        c->traits.null_content_as_text = i / 2 == 1;
+        c->traits.arguments_as_text = i % 2 == 1;
+        return;
+    }
+}
+
+static void probe_parts(chat *c, template_output *output)
+{
+    static const char text[] = "[{\"role\": \"user\", \"content\": \"needle\"}]";
+    static const char parts[] = "[{\"role\": \"user\", \"content\": [{\"type\": \"text\", "
+                                "\"text\": \"needle\"}]}]";
+    if (probe(c, text, output) && shows(output, "needle"))
+        return;
+    c->traits.content_as_parts =
+        probe(c, parts, output) && shows(output, "needle") && !shows(output, "'needle'");
+}
+
+static char *copy_of(slice text)
+{
+    char *copy = malloc(text.size + 1);
+    if (copy) {
+        memcpy(copy, text.data, text.size);
+        copy[text.size] = '\0';
+    }
+    return copy;
+}
+
+status chat_open(slice template_source, slice bos, slice eos, chat **opened, error *failure)
+{
+    status result = STATUS_OK;
+    template_output output = { 0 };
+    *opened = NULL;
+    chat *c = calloc(1, sizeof *c);
+    if (!c)
+        return error_set(failure, STATUS_NO_MEMORY, "", "no memory for the chat template");
+    TRY(template_open(template_source, &c->template, failure));
+    c->bos = bos.size > 0 ? copy_of(bos) : NULL;
+    c->eos = eos.size > 0 ? copy_of(eos) : NULL;
+    if ((bos.size > 0 && !c->bos) || (eos.size > 0 && !c->eos))
+        TRY(error_set(failure, STATUS_NO_MEMORY, "", "no memory for the chat template"));
+    c->bos_size = bos.size;
+    c->eos_size = eos.size;
+    c->traits.reads_tools = template_mentions(c->template, "tools");
+    c->traits.reads_tool_calls = template_mentions(c->template, "tool_calls");
+    c->traits.reads_bos = template_mentions(c->template, "bos_token");
+    c->traits.knows_developer = template_mentions(c->template, "developer");
+    probe_calls(c, &output);
+    probe_parts(c, &output);
+    template_output_close(&output);
+    *opened = c;
+    return STATUS_OK;
+fail:
+    chat_close(c);
+    return result;
+}
+
+void chat_close(chat *c)
+{
+    if (!c)
+        return;
+    template_close(c->template);
+    free(c->bos);
+    free(c->eos);
+    free(c);
+}
+
+const chat_traits *chat_traits_of(const chat *c)
+{
+    return &c->traits;
+}
+
+// --- a request ---
+
+static status check_tools(json_t *tools, error *failure)
+{
+    size_t index;
+    json_t *tool;
+    if (!tools || json_is_null(tools))
+        return STATUS_OK;
+    if (!json_is_array(tools))
+        return error_set(failure, STATUS_INVALID, "tools", "tools must be a list");
+    json_array_foreach(tools, index, tool)
+    {
+        char param[64];
+        snprintf(param, sizeof param, "tools[%zu]", index);
+        if (!json_is_object(tool))
+            return error_set(failure, STATUS_INVALID, param, "%s must be an object", param);
+    }
+    return STATUS_OK;
+}
+
+static status check_extra(json_t *extra, error *failure)
+{
+    static const char *const reserved[] = {
+        "messages", "tools", "documents", "add_generation_prompt", "bos_token", "eos_token", NULL
+    };
+    if (!extra || json_is_null(extra))
+        return STATUS_OK;
+    if (!json_is_object(extra))
+        return error_set(failure, STATUS_INVALID, "chat_template_kwargs",
+                         "chat_template_kwargs must be an object");
+    for (const char *const *name = reserved; *name; name++) {
+        char param[64];
+        snprintf(param, sizeof param, "chat_template_kwargs.%s", *name);
+        if (json_object_get(extra, *name))
+            return error_set(failure, STATUS_INVALID, param, "%s cannot be set here", param);
+    }
+    return STATUS_OK;
+}
+
+status chat_render(const chat *c, const chat_request *request, const template_limits *limits,
+                   template_output *output, error *failure)
+{
+    status result = STATUS_OK;
+    error why = { 0 };
+    json_t *messages = NULL, *roles = NULL;
+    buffer_clear(&output->text);
+    output->segment_count = 0;
+    output->fault = TEMPLATE_FAULT_NONE;
+    TRY(check_tools(request->tools, failure));
+    TRY(check_extra(request->extra, failure));
+    TRY(chat_messages_prepare(request->messages, &c->traits, &messages, &roles, failure));
+    result = render(c, request, messages, roles, limits, output, &why);
+    if (result != STATUS_OK)
+        error_set(
+            failure, result, "messages", "%s%s",
+            output->fault == TEMPLATE_FAULT_RAISED ? "" : "the chat template failed: ", why.text);
+fail:
+    json_decref(messages);
+    json_decref(roles);
+    return result;
+}
