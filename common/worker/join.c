@@ -155,7 +155,7 @@ static status pair_open(worker *w, worker_router *r, error *failure)
     if (w->settings->host[0] != 0)
         snprintf(host, sizeof(host), "%s", w->settings->host);
     else {
-        status result = worker_local_host(r->url, host, failure);
+        status result = worker_route(r->url, host, failure);
         if (result != STATUS_OK)
             return result;
     }

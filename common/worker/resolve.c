@@ -59,7 +59,7 @@ int worker_resolve(const char *url, char found[][WORKER_URL_MAX], int room, erro
     return count;
 }
 
-status worker_local_host(const char *url, char host[64], error *failure)
+status worker_route(const char *url, char host[64], error *failure)
 {
     struct addrinfo *to = look_up(url, failure);
     if (to == NULL)

@@ -112,6 +112,11 @@ bool worker_ready(worker *w, char reason[128]);
 // A copy of what was published last.
 void worker_state_of(worker *w, worker_state *state);
 
+// The address of this machine that leads to the router at `url` ("tcp://name:port");
+// STATUS_UNAVAILABLE where the name cannot be looked up or there is no route. Any thread; may wait
+// for a name server.
+status worker_route(const char *url, char host[64], error *failure);
+
 // SIGTERM and SIGINT: before worker_begin they end the process with 0, then the first is a
 // WORKER_DRAIN and the second ends it with 3. To be called first, before any thread exists.
 void worker_signals_open(void);

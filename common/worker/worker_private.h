@@ -82,9 +82,6 @@ void *worker_beat_main(void *argument);
 // The control addresses behind `url` ("tcp://name:port"), as URLs of numbers; the count, or -1 and
 // a sentence.
 int worker_resolve(const char *url, char found[][WORKER_URL_MAX], int room, error *failure);
-// The address of this machine that reaches `url` (which must be of numbers); without brackets.
-status worker_local_host(const char *url, char host[64], error *failure);
-
 // ---- shared helpers
 // Sleep on the condition at most so long; called and returns with the lock held.
 void worker_sleep(worker *w, uint64_t duration_us);

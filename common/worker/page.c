@@ -1,0 +1,253 @@
+#include "worker/page.h"
+
+#include "base/log.h"
+
+#include <ctype.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum {
+    SPEC_TICKETS,
+    SPEC_TOKENS,
+    SPEC_PREEMPTIONS,
+    SPEC_HANDOFFS,
+    SPEC_STEP_SECONDS,
+    SPEC_STEP_ROWS,
+    SPEC_HANDOFF_SECONDS,
+    SPEC_HANDOFF_BYTES,
+    SPEC_PAGES,
+    SPEC_SEQUENCES,
+    SPEC_REFUSALS,
+    SPEC_FAILURES,
+    SPEC_FALLBACKS,
+    SPEC_READY,
+    SPECS
+};
+
+static const double step_bounds[] = { 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1,
+                                      0.25,  0.5,    1,     2.5,  5,     10 };
+static const double row_bounds[] = { 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024 };
+static const double handoff_bounds[] = { 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1,
+                                         0.25,  0.5,    1,     2.5,  5,     10 };
+#define BOUNDS(array) array, sizeof(array) / sizeof(array[0])
+
+// clang-format off
+static const metrics_spec specs[SPECS] = {
+    [SPEC_TICKETS] = { "penstock_worker_tickets_total", METRICS_COUNTER, "Tickets that arrived.", { NULL }, NULL, 0 },
+    [SPEC_TOKENS] = { "penstock_worker_tokens_total", METRICS_COUNTER, "Tokens computed, and prompt tokens found in the prefix cache.", { "phase", NULL }, NULL, 0 },
+    [SPEC_PREEMPTIONS] = { "penstock_worker_preemptions_total", METRICS_COUNTER, "Sequences given back because the page pool was full.", { NULL }, NULL, 0 },
+    [SPEC_HANDOFFS] = { "penstock_worker_handoffs_total", METRICS_COUNTER, "Transfers of a KV cache that ended.", { "result", NULL }, NULL, 0 },
+    [SPEC_STEP_SECONDS] = { "penstock_worker_step_seconds", METRICS_HISTOGRAM, "Duration of a step.", { NULL }, BOUNDS(step_bounds) },
+    [SPEC_STEP_ROWS] = { "penstock_worker_step_rows", METRICS_HISTOGRAM, "Tokens computed in a step.", { NULL }, BOUNDS(row_bounds) },
+    [SPEC_HANDOFF_SECONDS] = { "penstock_worker_handoff_seconds", METRICS_HISTOGRAM, "From the first page of a transfer to its last.", { NULL }, BOUNDS(handoff_bounds) },
+    [SPEC_HANDOFF_BYTES] = { "penstock_worker_handoff_bytes", METRICS_GAUGE, "Bytes of pages moved since the start.", { "direction", NULL }, NULL, 0 },
+    [SPEC_PAGES] = { "penstock_worker_pages", METRICS_GAUGE, "Pages of the pool.", { "state", NULL }, NULL, 0 },
+    [SPEC_SEQUENCES] = { "penstock_worker_sequences", METRICS_GAUGE, "Sequences in the batch, and tickets that wait.", { "state", NULL }, NULL, 0 },
+    [SPEC_REFUSALS] = { "penstock_worker_refusals_total", METRICS_COUNTER, "Tickets that were not taken.", { "reason", NULL }, NULL, 0 },
+    [SPEC_FAILURES] = { "penstock_worker_failures_total", METRICS_COUNTER, "Tickets that were taken and given up.", { "reason", NULL }, NULL, 0 },
+    [SPEC_FALLBACKS] = { "penstock_worker_fallbacks_total", METRICS_COUNTER, "Things done in a worse way than planned.", { "kind", "reason", NULL }, NULL, 0 },
+    [SPEC_READY] = { "penstock_worker_ready", METRICS_GAUGE, "1 where tickets can be taken now.", { NULL }, NULL, 0 },
+};
+// clang-format on
+
+enum { PAGES_FREE, PAGES_HELD, PAGES_QUARANTINED, SEQUENCES_RUNNING, SEQUENCES_WAITING };
+enum { BYTES_SENT = SEQUENCES_WAITING + 1, BYTES_RECEIVED, READY, GAUGES };
+
+struct page {
+    metrics *registry;
+    metrics_series *counters[PAGE_COUNTERS];
+    metrics_series *histograms[PAGE_HISTOGRAMS];
+    metrics_series *gauges[GAUGES];
+    http_thread *http; // NULL: off
+    pthread_mutex_t lock;
+    worker *worker; // NULL: the model is loading, or the process ends
+};
+
+static metrics_series *labelled(page *p, size_t spec, const char *value)
+{
+    return metrics_series_of(p->registry, spec, (const char *const[]){ value, NULL });
+}
+
+static void series_make(page *p)
+{
+    p->counters[PAGE_TICKETS] = metrics_series_of(p->registry, SPEC_TICKETS, NULL);
+    p->counters[PAGE_PREFILL_TOKENS] = labelled(p, SPEC_TOKENS, "prefill");
+    p->counters[PAGE_DECODE_TOKENS] = labelled(p, SPEC_TOKENS, "decode");
+    p->counters[PAGE_CACHED_TOKENS] = labelled(p, SPEC_TOKENS, "cached");
+    p->counters[PAGE_PREEMPTIONS] = metrics_series_of(p->registry, SPEC_PREEMPTIONS, NULL);
+    p->counters[PAGE_HANDOFFS_DELIVERED] = labelled(p, SPEC_HANDOFFS, "delivered");
+    p->counters[PAGE_HANDOFFS_FAILED] = labelled(p, SPEC_HANDOFFS, "failed");
+    p->counters[PAGE_HANDOFFS_CANCELLED] = labelled(p, SPEC_HANDOFFS, "cancelled");
+    p->histograms[PAGE_STEP_SECONDS] = metrics_series_of(p->registry, SPEC_STEP_SECONDS, NULL);
+    p->histograms[PAGE_STEP_ROWS] = metrics_series_of(p->registry, SPEC_STEP_ROWS, NULL);
+    p->histograms[PAGE_HANDOFF_SECONDS] =
+        metrics_series_of(p->registry, SPEC_HANDOFF_SECONDS, NULL);
+    p->gauges[PAGES_FREE] = labelled(p, SPEC_PAGES, "free");
+    p->gauges[PAGES_HELD] = labelled(p, SPEC_PAGES, "held");
+    p->gauges[PAGES_QUARANTINED] = labelled(p, SPEC_PAGES, "quarantined");
+    p->gauges[SEQUENCES_RUNNING] = labelled(p, SPEC_SEQUENCES, "running");
+    p->gauges[SEQUENCES_WAITING] = labelled(p, SPEC_SEQUENCES, "waiting");
+    p->gauges[BYTES_SENT] = labelled(p, SPEC_HANDOFF_BYTES, "sent");
+    p->gauges[BYTES_RECEIVED] = labelled(p, SPEC_HANDOFF_BYTES, "received");
+    p->gauges[READY] = metrics_series_of(p->registry, SPEC_READY, NULL);
+}
+
+// ---- routes; on the page's thread
+// ----------------------------------------------------------------
+
+static void on_health(http_request *r, void *context)
+{
+    page *p = context;
+    pthread_mutex_lock(&p->lock);
+    bool good = p->worker == NULL || worker_healthy(p->worker);
+    pthread_mutex_unlock(&p->lock);
+    if (good)
+        http_respond(r, 200, "application/json", SLICE("{\"status\":\"alive\"}\n"));
+    else
+        http_respond(
+            r, 503, "application/json",
+            SLICE("{\"status\":\"stuck\",\"reason\":\"there is work and no step was made\"}\n"));
+}
+
+static bool ready(page *p, char reason[128])
+{
+    pthread_mutex_lock(&p->lock);
+    bool good = p->worker != NULL && worker_ready(p->worker, reason);
+    if (p->worker == NULL)
+        snprintf(reason, 128, "the model is not loaded");
+    pthread_mutex_unlock(&p->lock);
+    return good;
+}
+
+static void on_ready(http_request *r, void *context)
+{
+    char reason[128];
+    buffer body = { 0 };
+    bool good = ready(context, reason);
+    buffer_append_text(&body, good ? "{\"status\":\"ready\"" : "{\"status\":\"not ready\"");
+    if (!good) {
+        buffer_append_text(&body, ",\"reason\":");
+        buffer_append_json(&body, slice_of(reason));
+    }
+    buffer_append_text(&body, "}\n");
+    http_respond(r, good ? 200 : 503, "application/json", buffer_slice(&body));
+    buffer_close(&body);
+}
+
+static void on_metrics(http_request *r, void *context)
+{
+    page *p = context;
+    char reason[128];
+    buffer body = { 0 };
+    metrics_set(p->gauges[READY], ready(p, reason));
+    metrics_render(p->registry, &body);
+    http_respond(r, 200, "text/plain; version=0.0.4; charset=utf-8", buffer_slice(&body));
+    buffer_close(&body);
+}
+
+static const http_route routes[] = {
+    { "GET", "/health", on_health, 0 },
+    { "GET", "/ready", on_ready, 0 },
+    { "GET", "/metrics", on_metrics, 0 },
+};
+
+// ---- opening
+// -------------------------------------------------------------------------------------
+
+status page_open(const http_settings *settings, page **opened, error *failure)
+{
+    page *p = calloc(1, sizeof(*p));
+    if (p == NULL)
+        return error_set(failure, STATUS_NO_MEMORY, "", "memory is short");
+    pthread_mutex_init(&p->lock, NULL);
+    status result = metrics_open(specs, SPECS, &p->registry);
+    if (result != STATUS_OK) {
+        page_close(p);
+        return error_set(failure, result, "", "the metrics cannot be made");
+    }
+    series_make(p);
+    if (settings->listen.count > 0) {
+        result = http_thread_open(settings, routes, sizeof(routes) / sizeof(routes[0]), p, &p->http,
+                                  failure);
+        if (result != STATUS_OK) {
+            page_close(p);
+            return result;
+        }
+        for (size_t i = 0;; i++) {
+            const char *where = http_server_address(http_thread_server(p->http), i);
+            if (where == NULL)
+                break;
+            log_info("worker", "health and metrics at http://%s", where);
+        }
+    }
+    *opened = p;
+    return STATUS_OK;
+}
+
+void page_close(page *p)
+{
+    if (p == NULL)
+        return;
+    if (p->http != NULL)
+        http_thread_close(p->http);
+    metrics_close(p->registry);
+    pthread_mutex_destroy(&p->lock);
+    free(p);
+}
+
+void page_worker(page *p, worker *w)
+{
+    pthread_mutex_lock(&p->lock);
+    p->worker = w;
+    pthread_mutex_unlock(&p->lock);
+}
+
+// ---- numbers
+// -------------------------------------------------------------------------------------
+
+void page_count(page *p, page_counter counter, double amount)
+{
+    metrics_add(p->counters[counter], amount);
+}
+
+void page_observe(page *p, page_histogram histogram, double value)
+{
+    metrics_observe(p->histograms[histogram], value);
+}
+
+void page_show(page *p, const worker_state *state, const handoff_stats *stats)
+{
+    metrics_set(p->gauges[PAGES_FREE], (double)state->pages_free);
+    metrics_set(p->gauges[PAGES_HELD], (double)state->pages_held);
+    metrics_set(p->gauges[PAGES_QUARANTINED], (double)state->pages_quarantined);
+    metrics_set(p->gauges[SEQUENCES_RUNNING], state->sequences_running);
+    metrics_set(p->gauges[SEQUENCES_WAITING], state->sequences_waiting);
+    metrics_set(p->gauges[BYTES_SENT], (double)stats->bytes_sent);
+    metrics_set(p->gauges[BYTES_RECEIVED], (double)stats->bytes_received);
+}
+
+static void reason_add(page *p, size_t spec, status reason)
+{
+    char name[32];
+    snprintf(name, sizeof(name), "%s", status_name(reason));
+    for (char *at = name; *at != 0; at++)
+        *at = (char)tolower((unsigned char)*at);
+    metrics_add(labelled(p, spec, name), 1);
+}
+
+void page_refused(page *p, status reason)
+{
+    reason_add(p, SPEC_REFUSALS, reason);
+}
+
+void page_failed(page *p, status reason)
+{
+    reason_add(p, SPEC_FAILURES, reason);
+}
+
+void page_fallback(page *p, const char *kind, const char *reason)
+{
+    const char *const labels[] = { kind, reason, NULL };
+    metrics_add(metrics_series_of(p->registry, SPEC_FALLBACKS, labels), 1);
+}

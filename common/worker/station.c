@@ -1,0 +1,282 @@
+// Jobs: how a ticket comes in, waits, enters the engine and ends.
+#include "worker/station.h"
+#include "worker/station_private.h"
+
+#include "base/clock.h"
+#include "worker/ticket.h"
+
+#include <stdio.h>
+
+// ---- ends
+// ----------------------------------------------------------------------------------------
+
+void station_hold(station *s, job *j, const int32_t *pages, int32_t count)
+{
+    for (int32_t i = 0; i < count; i++) {
+        engine_page_hold(s->engine, pages[i]);
+        j->held[j->held_count++] = pages[i];
+    }
+}
+
+void station_release(station *s, job *j)
+{
+    while (j->held_count > 0)
+        engine_page_release(s->engine, j->held[--j->held_count]);
+}
+
+void station_end(station *s, job *j, bool keep)
+{
+    if (j->sequence != NULL)
+        engine_sequence_close(s->engine, j->sequence, keep);
+    j->sequence = NULL;
+    j->state = JOB_ENDING;
+    j->recompute = false;
+    message_free(j->message);
+    j->message = NULL;
+    if (!j->transfer) {
+        station_release(s, j);
+        job_remove(s->jobs, j);
+    } else if (!j->stopping) {
+        j->stopping = true;
+        if (s->role->seats)
+            handoff_seat_close(s->handoff, j->key);
+        else
+            handoff_send_cancel(s->handoff, j->key);
+    }
+}
+
+void station_fail(station *s, job *j, status code, const char *text)
+{
+    if (j->router != NULL) {
+        report_failed(j, code, text);
+        page_failed(s->page, code);
+        log_info(s->role->name, "failed request %llu attempt %u reason %s",
+                 (unsigned long long)j->key.number, j->key.attempt, text);
+    }
+    // What was computed is right whatever became of its transfer, unless it is no number.
+    station_end(s, j, code != STATUS_NUMERIC);
+}
+
+static void refuse(station *s, worker_router *router, const handoff_key *key, status code,
+                   const char *text)
+{
+    report_refused(router, key, code, text);
+    page_refused(s->page, code);
+    log_info(s->role->name, "refused request %llu attempt %u reason %s",
+             (unsigned long long)key->number, key->attempt, text);
+}
+
+static void refuse_job(station *s, job *j, status code, const char *text)
+{
+    refuse(s, j->router, &j->key, code, text);
+    station_end(s, j, true);
+}
+
+// ---- tickets
+// -------------------------------------------------------------------------------------
+
+// Why a ticket cannot be taken at all; STATUS_OK where it can.
+static status ticket_check(station *s, const message_ticket *t, error *failure)
+{
+    sequence_request request;
+    if (worker_draining(s->worker))
+        return error_set(failure, STATUS_UNAVAILABLE, "", "the worker drains");
+    if (fault_fires(FAULT_TICKET_REFUSE))
+        return error_set(failure, STATUS_OVERLOADED, "", "the fault point ticket.refuse is armed");
+    if (job_count_in(s->jobs, JOB_WAITING) >= s->config->queue.waiting)
+        return error_set(failure, STATUS_OVERLOADED, "", "%lld tickets wait already",
+                         (long long)s->config->queue.waiting);
+    if (engine_pages_needed(s->engine, (int32_t)t->n_tokens) > engine_facts_of(s->engine)->pages)
+        return error_set(failure, STATUS_CONTEXT_LENGTH, "prompt",
+                         "the prompt has %zu tokens and the page pool holds %lld", t->n_tokens,
+                         (long long)engine_facts_of(s->engine)->pages *
+                             engine_facts_of(s->engine)->layout.page_tokens);
+    return ticket_read(t, s->role->mode, NULL, s->biases, &request, failure);
+}
+
+void station_ticket(station *s, worker_event *event)
+{
+    const message_ticket *t = event->message->ticket;
+    handoff_key key = { t->request->router, t->request->number, t->attempt };
+    error failure;
+    page_count(s->page, PAGE_TICKETS, 1);
+    job *other = job_find(s->jobs, &key, true);
+    if (job_find(s->jobs, &key, false) != NULL || (other && other->key.attempt > key.attempt))
+        return; // a repetition, or older than what is here
+    if (other != NULL)
+        station_end(s, other, true); // the router gave that attempt up
+    status result = ticket_check(s, t, &failure);
+    job *j = result == STATUS_OK ? job_add(s->jobs, &key) : NULL;
+    if (result == STATUS_OK && j == NULL)
+        result = error_set(&failure, STATUS_OVERLOADED, "", "the table of tickets is full");
+    if (result != STATUS_OK) {
+        refuse(s, event->router, &key, result, failure.text);
+        return;
+    }
+    j->router = event->router;
+    j->state = JOB_WAITING;
+    j->times.received = event->arrived_us;
+    j->deadline_us = t->timeout_us > 0 ? event->arrived_us + t->timeout_us : 0;
+    j->token_count = (int32_t)t->n_tokens;
+    j->prompt_count = (int32_t)t->prompt_count;
+    j->alone = t->alone;
+    j->message = event->message;
+    event->message = NULL;
+    result = s->role->begin(s, j, &failure);
+    if (result != STATUS_OK)
+        refuse_job(s, j, result, failure.text);
+}
+
+void station_cancel(station *s, const worker_event *event)
+{
+    const Penstock__Cancel *c = event->message->cancel;
+    handoff_key key = { c->request->router, c->request->number, c->attempt };
+    job *j = job_find(s->jobs, &key, false);
+    if (j != NULL && j->state != JOB_ENDING && j->router == event->router)
+        station_end(s, j, true);
+}
+
+void station_router_gone(station *s, const worker_router *router)
+{
+    // Ending one job may take it out of the list: go from the back.
+    for (int32_t i = job_count(s->jobs) - 1; i >= 0; i--) {
+        job *j = job_at(s->jobs, i);
+        if (j->router != router)
+            continue;
+        j->router = NULL;
+        if (j->state != JOB_ENDING)
+            station_end(s, j, true);
+    }
+}
+
+// ---- waiting
+// -------------------------------------------------------------------------------------
+
+static bool in_engine(const job *j)
+{
+    return j->sequence != NULL;
+}
+
+// A job that must be alone enters an empty engine, and nobody enters beside it.
+static bool alone_allows(const station *s, const job *entering)
+{
+    for (int32_t i = 0; i < job_count(s->jobs); i++) {
+        const job *j = job_at(s->jobs, i);
+        if (in_engine(j) && (j->alone || entering->alone))
+            return false;
+    }
+    return true;
+}
+
+// False where it must go on waiting; otherwise the job entered or was refused.
+static bool enter(station *s, job *j)
+{
+    sequence_request request;
+    error failure;
+    if (!alone_allows(s, j))
+        return false;
+    CHECK(ticket_read(j->message->ticket, s->role->mode, j, s->biases, &request, &failure) ==
+          STATUS_OK);
+    status result = engine_sequence_open(s->engine, &request, &j->sequence, &failure);
+    if (result == STATUS_OVERLOADED)
+        return false;
+    if (result != STATUS_OK) {
+        refuse_job(s, j, result, failure.text);
+        return true;
+    }
+    j->cached_tokens = sequence_reused(j->sequence);
+    s->role->enter(s, j);
+    message_free(j->message);
+    j->message = NULL;
+    return true;
+}
+
+// In order of arrival; the first that finds no room holds the others back, so that a large one is
+// not starved.
+void station_admit(station *s)
+{
+    for (int32_t i = 0; i < job_count(s->jobs);) {
+        job *j = job_at(s->jobs, i);
+        if (j->state != JOB_WAITING) {
+            i++;
+            continue;
+        }
+        if (!enter(s, j))
+            return;
+        i = 0; // the list may have changed
+    }
+}
+
+// Deadlines of clients, and of waiting.
+void station_expire(station *s)
+{
+    uint64_t now_us = clock_now_us();
+    for (int32_t i = job_count(s->jobs) - 1; i >= 0; i--) {
+        job *j = job_at(s->jobs, i);
+        if (j->state == JOB_ENDING)
+            continue;
+        if (j->deadline_us != 0 && now_us >= j->deadline_us)
+            station_fail(s, j, STATUS_DEADLINE, "its deadline passed");
+        else if (j->state == JOB_WAITING &&
+                 now_us - j->times.received > (uint64_t)s->config->queue.waiting_us)
+            refuse_job(s, j, STATUS_OVERLOADED, "no room became free in time");
+    }
+}
+
+// ---- drain
+// ---------------------------------------------------------------------------------------
+
+// What has not begun goes back at once.
+void station_drain(station *s)
+{
+    for (int32_t i = job_count(s->jobs) - 1; i >= 0; i--) {
+        job *j = job_at(s->jobs, i);
+        if (j->state == JOB_WAITING)
+            refuse_job(s, j, STATUS_UNAVAILABLE, "the worker drains");
+    }
+}
+
+void station_give_back(station *s)
+{
+    for (int32_t i = job_count(s->jobs) - 1; i >= 0; i--) {
+        job *j = job_at(s->jobs, i);
+        if (j->state != JOB_ENDING)
+            station_fail(s, j, STATUS_UNAVAILABLE, "the worker leaves before it was done");
+    }
+}
+
+// ---- transfers
+// -----------------------------------------------------------------------------------
+
+// Count a transfer that is over.
+static void count_transfer(station *s, const job *j, const handoff_event *event)
+{
+    if (event->kind == HANDOFF_DELIVERED || event->kind == HANDOFF_SEAT_FILLED) {
+        page_count(s->page, PAGE_HANDOFFS_DELIVERED, 1);
+        page_observe(s->page, PAGE_HANDOFF_SECONDS,
+                     (double)(event->last_page_us - event->first_page_us) * 1e-6);
+    } else if (j->stopping && !j->transfer_failed)
+        page_count(s->page, PAGE_HANDOFFS_CANCELLED, 1);
+    else
+        page_count(s->page, PAGE_HANDOFFS_FAILED, 1);
+}
+
+void station_transfer(station *s, const handoff_event *event)
+{
+    job *j = job_find(s->jobs, &event->key, false);
+    if (j == NULL || !j->transfer)
+        return; // the last word on a transfer that we stopped while it ended by itself
+    bool over = event->kind != HANDOFF_SEAT_READY && event->kind != HANDOFF_SEAT_FAILED;
+    if (over) {
+        j->transfer = false;
+        count_transfer(s, j, event);
+    }
+    if (event->kind == HANDOFF_SEAT_FAILED)
+        j->transfer_failed = true;
+    if (over)
+        station_release(s, j);
+    if (over && j->state == JOB_ENDING)
+        job_remove(s->jobs, j);
+    else if (over || !j->stopping)
+        s->role->transfer(s, j, event);
+}

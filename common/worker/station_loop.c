@@ -1,0 +1,172 @@
+// The loop of the step thread.
+#include "worker/station_private.h"
+
+#include "base/clock.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <unistd.h>
+
+static void routers_hear(station *s)
+{
+    for (worker_event event; worker_next(s->worker, &event); worker_event_end(&event)) {
+        switch (event.kind) {
+        case WORKER_TICKET:
+            station_ticket(s, &event);
+            break;
+        case WORKER_CANCEL:
+            station_cancel(s, &event);
+            break;
+        case WORKER_ROUTER_GONE:
+            station_router_gone(s, event.router);
+            break;
+        case WORKER_DRAIN:
+            station_drain(s);
+            break;
+        }
+    }
+}
+
+static void handoff_hear(station *s)
+{
+    for (handoff_event *event; (event = handoff_event_next(s->handoff)) != NULL;) {
+        station_transfer(s, event);
+        handoff_event_free(event);
+    }
+}
+
+// ---- what is
+// -------------------------------------------------------------------------------------
+
+static void state_gather(station *s, handoff_stats *stats)
+{
+    worker_state *w = &s->state;
+    handoff_stats_of(s->handoff, stats);
+    w->pages_free = (uint64_t)engine_pages_free(s->engine);
+    w->pages_held = (uint64_t)engine_pages_held(s->engine);
+    w->pages_quarantined = stats->pages_quarantined;
+    w->sequences_running = 0;
+    w->sequences_waiting = 0;
+    w->tokens_waiting = 0;
+    for (int32_t i = 0; i < job_count(s->jobs); i++) {
+        const job *j = job_at(s->jobs, i);
+        bool running = j->state == JOB_COMPUTING || j->state == JOB_RUNNING;
+        w->sequences_running += running;
+        w->sequences_waiting += !running && j->state != JOB_ENDING;
+        if (j->state == JOB_WAITING)
+            w->tokens_waiting += (uint64_t)j->token_count;
+        else if (j->state == JOB_COMPUTING)
+            w->tokens_waiting += (uint64_t)(j->token_count - sequence_computed(j->sequence));
+    }
+    w->handoff_bytes = s->role->seats ? stats->bytes_received : stats->bytes_sent;
+    w->handoff_failures = stats->transfers_failed;
+    w->handoff_gbps = stats->probe_gbps;
+    snprintf(w->transport, sizeof(w->transport), "%s", stats->transport);
+}
+
+static void publish(station *s)
+{
+    handoff_stats stats;
+    state_gather(s, &stats);
+    s->state.has_work = engine_has_work(s->engine);
+    worker_publish(s->worker, &s->state);
+    page_show(s->page, &s->state, &stats);
+}
+
+// ---- a step
+// --------------------------------------------------------------------------------------
+
+static void faults(void)
+{
+    if (fault_fires(FAULT_WORKER_STALL))
+        clock_sleep_us((uint64_t)fault_value(FAULT_WORKER_STALL) * 1000);
+    if (fault_fires(FAULT_WORKER_DIE))
+        kill(getpid(), SIGKILL);
+}
+
+// Stamp the prompts whose first chunk was in this step.
+static void begun_stamp(station *s)
+{
+    for (int32_t i = 0; i < job_count(s->jobs); i++) {
+        job *j = job_at(s->jobs, i);
+        if (j->state == JOB_COMPUTING && j->times.prefill_begun == 0 &&
+            sequence_computed(j->sequence) > j->cached_tokens)
+            j->times.prefill_begun = s->step_begun_us;
+    }
+}
+
+static void count_step(station *s, const engine_report *report)
+{
+    worker_state *w = &s->state;
+    w->steps++;
+    w->step_us = w->steps == 1 ? report->duration_us : (w->step_us * 7 + report->duration_us) / 8;
+    w->prefill_tokens += (uint64_t)report->prefill_rows;
+    w->decode_tokens += (uint64_t)report->decode_rows;
+    w->preemptions += (uint64_t)report->preempted_count;
+    page_count(s->page, PAGE_PREFILL_TOKENS, report->prefill_rows);
+    page_count(s->page, PAGE_DECODE_TOKENS, report->decode_rows);
+    page_count(s->page, PAGE_PREEMPTIONS, report->preempted_count);
+    page_observe(s->page, PAGE_STEP_SECONDS, (double)report->duration_us * 1e-6);
+    page_observe(s->page, PAGE_STEP_ROWS, report->rows);
+}
+
+static void step(station *s)
+{
+    engine_report report;
+    faults();
+    s->step_begun_us = clock_now_us();
+    engine_step(s->engine, &report);
+    if (report.rows == 0 && report.preempted_count == 0)
+        return;
+    count_step(s, &report);
+    begun_stamp(s);
+    s->role->stepped(s, &report);
+    report_batch_send(s->batch);
+    for (int32_t i = 0; i < report.preempted_count; i++) {
+        job *j = sequence_owner(report.preempted[i]);
+        page_fallback(s->page, "preemption", "pages");
+        station_fail(s, j, STATUS_OVERLOADED, "the page pool is full");
+    }
+}
+
+// How long the loop may sleep: until the next deadline at most.
+static int64_t sleep_us(const station *s)
+{
+    uint64_t now_us = clock_now_us(), next_us = now_us + 250000;
+    for (int32_t i = 0; i < job_count(s->jobs); i++) {
+        const job *j = job_at(s->jobs, i);
+        if (j->state != JOB_ENDING && j->deadline_us != 0 && j->deadline_us < next_us)
+            next_us = j->deadline_us;
+    }
+    return next_us > now_us ? (int64_t)(next_us - now_us) : 0;
+}
+
+// True when the process may leave.
+static bool drained(station *s)
+{
+    if (!worker_draining(s->worker))
+        return false;
+    if (job_count(s->jobs) == 0)
+        return true;
+    if (clock_now_us() < worker_drain_deadline_us(s->worker))
+        return false;
+    station_give_back(s);
+    return true;
+}
+
+void station_run(station *s)
+{
+    for (;;) {
+        routers_hear(s);
+        handoff_hear(s);
+        station_expire(s);
+        station_admit(s);
+        publish(s);
+        if (drained(s))
+            return;
+        if (engine_has_work(s->engine))
+            step(s);
+        else
+            worker_wait(s->worker, handoff_event_fd(s->handoff), sleep_us(s));
+    }
+}

@@ -1,0 +1,189 @@
+// The life of the process: configuration, start, loop, end.
+#include "worker/station_private.h"
+
+#include "base/clock.h"
+#include "base/random.h"
+#include "worker/cores.h"
+
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define EXIT_NOT_STARTED 1
+#define ROUTE_ATTEMPTS 600 // of 100 ms: how long to wait at the start for a route to a router
+
+#define AT(field) offsetof(station_settings, field)
+// clang-format off
+static const config_key queue_keys[] = {
+    { "queue.waiting", CONFIG_INT, AT(waiting), "256", 0, 65536, "tickets", "Tickets that may wait for pages or a sequence; more are refused.", NULL },
+    { "queue.waiting_time", CONFIG_DURATION, AT(waiting_us), "30s", 1000, 3.6e9, "", "How long a ticket may wait before it is refused.", NULL },
+};
+// clang-format on
+#undef AT
+const config_section station_config_section = { queue_keys,
+                                                sizeof(queue_keys) / sizeof(queue_keys[0]) };
+
+static void identity_fill(station *s)
+{
+    const engine_facts *f = engine_facts_of(s->engine);
+    s->identity = (worker_identity){
+        .role = s->role->role,
+        .incarnation = random_system() | 1, // 0 names nobody
+        .model_name = f->model_name,
+        .architecture = f->architecture,
+        .kv_layout = f->layout.name,
+        .weights = f->weights,
+        .numeric_id = f->numeric_id,
+        .page_tokens = (uint32_t)f->layout.page_tokens,
+        .page_bytes = (uint64_t)f->layout.page_bytes,
+        .context = (uint32_t)f->context,
+        .vocabulary = (uint32_t)f->vocabulary,
+        .pages = (uint64_t)f->pages,
+        .sequences = (uint32_t)f->max_sequences,
+        .threads = (uint32_t)f->threads,
+    };
+}
+
+// The fabric binds one address before any router is joined: the configured one, or the one that
+// leads to the first router. A name that cannot be looked up yet (the router starts later) is
+// waited for.
+static status fabric_host(const station *s, char host[64], error *failure)
+{
+    const char *configured =
+        s->config->fabric.host[0] != 0 ? s->config->fabric.host : s->config->worker.host;
+    snprintf(host, 64, "%s", configured[0] != 0 ? configured : "127.0.0.1");
+    if (configured[0] != 0 || s->config->worker.routers.count == 0)
+        return STATUS_OK;
+    status result = STATUS_UNAVAILABLE;
+    for (int i = 0; i < ROUTE_ATTEMPTS && result != STATUS_OK; i++) {
+        if (i > 0)
+            clock_sleep_us(100000);
+        result = worker_route(s->config->worker.routers.items[0], host, failure);
+        if (result != STATUS_OK && i % 50 == 0)
+            log_warn(s->role->name, "no route yet reason %s", failure->text);
+    }
+    return result;
+}
+
+static status handoff_start(station *s, error *failure)
+{
+    char host[64];
+    status result = fabric_host(s, host, failure);
+    if (result != STATUS_OK)
+        return result;
+    handoff_settings settings = s->config->fabric;
+    settings.host = host;
+    const worker_identity *w = &s->identity;
+    handoff_identity identity = {
+        .incarnation = w->incarnation,
+        .model_name = w->model_name,
+        .architecture = w->architecture,
+        .kv_layout = w->kv_layout,
+        .weights = w->weights,
+        .numeric_id = w->numeric_id,
+        .page_tokens = w->page_tokens,
+        .context = w->context,
+        .vocabulary = w->vocabulary,
+        .page_bytes = w->page_bytes,
+    };
+    void *pool;
+    size_t pool_size;
+    engine_pool_memory(s->engine, &pool, &pool_size);
+    result =
+        handoff_open(&settings, &identity, s->role->seats, pool, pool_size, &s->handoff, failure);
+    if (result == STATUS_OK && s->role->seats)
+        handoff_address(s->handoff, s->identity.fabric_host, &s->identity.fabric_port);
+    return result;
+}
+
+static status jobs_open(station *s, error *failure)
+{
+    const engine_facts *f = engine_facts_of(s->engine);
+    int32_t page_tokens = f->layout.page_tokens;
+    // Running, waiting, and as many again whose transfers end.
+    int32_t jobs = 2 * f->max_sequences + (int32_t)s->config->queue.waiting + 64;
+    status result = job_table_open(jobs, f->context / page_tokens + 2, &s->jobs);
+    if (result == STATUS_OK)
+        result = report_batch_open(f->max_sequences, &s->batch);
+    s->biases = calloc(SEQUENCE_BIAS_MAX, sizeof(s->biases[0]));
+    if (result == STATUS_OK && s->biases == NULL)
+        result = STATUS_NO_MEMORY;
+    return result == STATUS_OK ? result : error_set(failure, result, "", "memory is short");
+}
+
+static status station_open(station *s, error *failure)
+{
+    status result;
+    char cores[256];
+    if (s->config->engine.cores[0] == 0) {
+        cores_claim(s->config->worker.cores, s->config->worker.run_folder, cores);
+        log_info(s->role->name, "cores %s", cores);
+    }
+    TRY(page_open(&s->config->http, &s->page, failure));
+    TRY(engine_open(&s->config->engine, &s->engine, failure));
+    const engine_facts *f = engine_facts_of(s->engine);
+    log_info(s->role->name, "loaded model %s level %s threads %d pages %d context %d",
+             f->model_name, f->level, f->threads, f->pages, f->context);
+    identity_fill(s);
+    TRY(jobs_open(s, failure));
+    TRY(handoff_start(s, failure));
+    TRY(worker_open(&s->config->worker, &s->identity, &s->worker, failure));
+    TRY(worker_begin(s->worker, failure));
+    page_worker(s->page, s->worker);
+    return STATUS_OK;
+fail:
+    return result;
+}
+
+static void station_close(station *s)
+{
+    if (s->page != NULL)
+        page_worker(s->page, NULL);
+    worker_close(s->worker);
+    if (s->handoff != NULL)
+        handoff_close(s->handoff);
+    job_table_close(s->jobs);
+    report_batch_close(s->batch);
+    free(s->biases);
+    engine_close(s->engine);
+    page_close(s->page);
+}
+
+static int station_live(station *s)
+{
+    error failure;
+    log_level level;
+    CHECK(log_level_parse(s->config->log.level, &level));
+    log_level_set(level);
+    if (fault_arm(&s->config->fault, &failure) != STATUS_OK ||
+        station_open(s, &failure) != STATUS_OK) {
+        log_error(s->role->name, "not started reason %s", failure.text);
+        station_close(s);
+        return EXIT_NOT_STARTED;
+    }
+    station_run(s);
+    worker_leave(s->worker);
+    log_info(s->role->name, "left after %llu steps", (unsigned long long)s->state.steps);
+    station_close(s);
+    return 0;
+}
+
+int station_main(const config_program *program, void *settings, const station_role *role, int argc,
+                 char **argv)
+{
+    config_action action;
+    error failure;
+    if (config_open(program, argc, argv, settings, &action, &failure) != STATUS_OK) {
+        fprintf(stderr, "%s: %s\n", program->name, failure.text);
+        return EXIT_NOT_STARTED;
+    }
+    int code = 0;
+    if (action == CONFIG_RUN) {
+        worker_signals_open();
+        station s = { .role = role, .config = settings, .settings = settings };
+        code = station_live(&s);
+    }
+    config_close(program, settings);
+    return code;
+}

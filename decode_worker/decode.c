@@ -1,0 +1,158 @@
+#include "decode_worker/decode.h"
+
+#include "base/clock.h"
+
+#include <stddef.h>
+
+#define AT(field) offsetof(decode_settings, field)
+// clang-format off
+static const config_key keys[] = {
+    { "decode.recompute_failed_handoff", CONFIG_BOOL, AT(recompute_failed_handoff), "false", 0, 0, "", "Compute a prompt here when its hand-off failed (counted as a fallback); false: the router plans it again.", NULL },
+};
+// clang-format on
+#undef AT
+static const config_section section = { keys, sizeof(keys) / sizeof(keys[0]) };
+
+static const decode_settings *settings_of(const station *s)
+{
+    return &((const decode_config *)s->settings)->decode;
+}
+
+// ---- tickets
+// -------------------------------------------------------------------------------------
+
+static status begin(station *s, job *j, error *failure)
+{
+    (void)s;
+    if (j->message->ticket->decode != NULL)
+        return error_set(failure, STATUS_INVALID, "decode",
+                         "this is a decode worker; the ticket is a prefill worker's");
+    return STATUS_OK;
+}
+
+static void compute(station *s, job *j)
+{
+    j->state = JOB_COMPUTING;
+    engine_sequence_start(s->engine, j->sequence);
+    j->cached_tokens = sequence_reused(j->sequence);
+    s->state.cached_tokens += (uint64_t)j->cached_tokens;
+    page_count(s->page, PAGE_CACHED_TOKENS, j->cached_tokens);
+}
+
+// Promise the pages behind the known prefix to the hand-off. The prefix never covers the last
+// token's page, so there is at least one.
+static void seat(station *s, job *j, uint64_t incarnation)
+{
+    int32_t page_tokens = engine_facts_of(s->engine)->layout.page_tokens;
+    int32_t table_count, first = sequence_reused(j->sequence) / page_tokens;
+    const int32_t *pages = sequence_pages(j->sequence, &table_count);
+    int32_t count = (j->token_count + page_tokens - 1) / page_tokens;
+    CHECK(first < count && count <= table_count);
+    station_hold(s, j, pages + first, count - first);
+    j->state = JOB_SEATED;
+    j->transfer = true;
+    handoff_seat_open(s->handoff, j->key, incarnation, ++s->generation, pages, count, first);
+    report_seat(j, count);
+}
+
+static void enter(station *s, job *j)
+{
+    const Penstock__PlanPeer *prefill = j->message->ticket->prefill;
+    if (prefill == NULL)
+        compute(s, j);
+    else
+        seat(s, j, prefill->incarnation);
+}
+
+// ---- transfers
+// -----------------------------------------------------------------------------------
+
+static void filled(station *s, job *j, const handoff_event *event)
+{
+    j->times.first_page = event->first_page_us;
+    j->times.last_page = event->last_page_us;
+    status result = engine_sequence_place(s->engine, j->sequence, event->record.computed,
+                                          event->record.next_token);
+    if (result == STATUS_OK)
+        j->state = JOB_RUNNING;
+    else
+        station_fail(s, j, STATUS_PEER_PROTOCOL, "the hand-over record does not fit the ticket");
+}
+
+static void failed(station *s, job *j, status code)
+{
+    if (!settings_of(s)->recompute_failed_handoff || j->router == NULL) {
+        station_fail(s, j, code == STATUS_OK ? STATUS_PEER_CLOSED : code, "the hand-off failed");
+        return;
+    }
+    page_fallback(s->page, "recompute", "handoff");
+    j->recompute = true;
+    j->stopping = true;
+    handoff_seat_close(s->handoff, j->key);
+}
+
+static void transfer(station *s, job *j, const handoff_event *event)
+{
+    switch (event->kind) {
+    case HANDOFF_SEAT_FILLED:
+        filled(s, j, event);
+        break;
+    case HANDOFF_SEAT_FAILED:
+        failed(s, j, event->code);
+        break;
+    case HANDOFF_SEAT_OVER:
+        CHECK(j->recompute); // every other stopped seat is of an ending job
+        compute(s, j);
+        break;
+    default:
+        break;
+    }
+}
+
+// ---- steps
+// ---------------------------------------------------------------------------------------
+
+static void stepped(station *s, const engine_report *report)
+{
+    uint64_t now_us = clock_now_us();
+    for (int32_t i = 0; i < report->token_count; i++) {
+        const engine_token *token = &report->tokens[i];
+        job *j = token->owner;
+        if (j->state == JOB_COMPUTING) {
+            j->times.prefill_done = now_us;
+            j->state = JOB_RUNNING;
+        } else if (j->times.first_step == 0) {
+            j->times.first_step = s->step_begun_us;
+            j->told_times = false; // the first decode step belongs to the time line
+        }
+        if (token->finish != SEQUENCE_UNFINISHED)
+            j->times.finished = now_us;
+        report_batch_add(s->batch, j, token, false);
+        if (token->finish != SEQUENCE_UNFINISHED)
+            station_end(s, j, token->finish != SEQUENCE_FAILED);
+    }
+}
+
+const station_role decode_role = {
+    .name = "decode",
+    .role = PENSTOCK__ROLE__ROLE_DECODE,
+    .mode = SEQUENCE_GENERATE,
+    .seats = true,
+    .begin = begin,
+    .enter = enter,
+    .transfer = transfer,
+    .stepped = stepped,
+};
+
+static const config_part parts[] = {
+    STATION_PARTS,
+    { &section, offsetof(decode_config, decode) },
+};
+
+const config_program decode_program = {
+    .name = "penstock-decode",
+    .summary = "Receives KV pages from prefill workers and generates tokens.",
+    .parts = parts,
+    .part_count = sizeof(parts) / sizeof(parts[0]),
+    .settings_size = sizeof(decode_config),
+};
