@@ -52,6 +52,7 @@ fail:
 static status read_bytes(tokenizer *t, const gguf *file, gguf_array texts, error *failure)
 {
     buffer all = { .limit = UINT32_MAX };
+    buffer_reserve(&all, 1); // so that there is memory even where all tokens are empty
     for (int32_t i = 0; i < t->count; i++) {
         slice text = gguf_array_take_string(&texts);
         t->offsets[i] = (uint32_t)all.size;
