@@ -218,57 +218,86 @@ static void when_it_is_recovered_half_way(void **state)
     fixture_close(e);
 }
 
-// Six requests on too few pages: some are preempted, are sent again with what they have, and give
-// the very same answers.
+enum { SHORT_COUNT = 6, SHORT_PROMPT = 20, SHORT_ANSWER = 200 };
+
+// Requests that are sent again, with what they have, whenever they are preempted.
+typedef struct short_of_pages {
+    int32_t tokens[SHORT_COUNT][SHORT_PROMPT + SHORT_ANSWER];
+    run runs[SHORT_COUNT];
+    sequence *sequences[SHORT_COUNT];
+    int started[SHORT_COUNT]; // when, as a number
+    int starts, open, ended, preemptions;
+} short_of_pages;
+
+static void short_send(engine *e, short_of_pages *p, int i)
+{
+    run *r = &p->runs[i];
+    sequence_request request = fixture_sampled(p->tokens[i], SHORT_PROMPT, SHORT_ANSWER, 5);
+    memcpy(p->tokens[i] + SHORT_PROMPT, r->tokens, (size_t)r->count * sizeof r->tokens[0]);
+    request.token_count += r->count;
+    request.owner = r;
+    if (p->sequences[i] || r->finish != SEQUENCE_UNFINISHED ||
+        engine_sequence_open(e, &request, &p->sequences[i], NULL) != STATUS_OK)
+        return;
+    engine_sequence_start(e, p->sequences[i]);
+    p->started[i] = p->starts++;
+    p->open++;
+}
+
+// The preempted one is the youngest of those that run.
+static void preempted_expect(const short_of_pages *p, int i)
+{
+    for (int k = 0; k < SHORT_COUNT; k++)
+        if (p->sequences[k] && p->runs[k].finish == SEQUENCE_UNFINISHED)
+            assert_true(p->started[k] <= p->started[i]);
+}
+
+static void short_step(engine *e, short_of_pages *p)
+{
+    engine_report report = fixture_step(e);
+    for (int k = 0; k < report.preempted_count; k++)
+        for (int i = 0; i < SHORT_COUNT; i++)
+            if (report.preempted[k] == p->sequences[i]) {
+                preempted_expect(p, i);
+                engine_sequence_close(e, p->sequences[i], true);
+                p->sequences[i] = NULL;
+                p->open--;
+                p->preemptions++;
+            }
+    for (int i = 0; i < SHORT_COUNT; i++)
+        if (p->sequences[i] && p->runs[i].finish != SEQUENCE_UNFINISHED) {
+            engine_sequence_close(e, p->sequences[i], true);
+            p->sequences[i] = NULL;
+            p->open--;
+            p->ended++;
+        }
+}
+
 static void when_pages_are_short_and_it_is_preempted(void **state)
 {
     fixture *f = *state;
-    enum { COUNT = 6, LENGTH = 20, MAXIMUM = 200 };
-    static int32_t tokens[COUNT][LENGTH + MAXIMUM];
+    static short_of_pages p;
     engine_settings settings = fixture_settings(f->path);
     engine *roomy = fixture_open(&settings);
     settings.prefix_reuse = true;
     settings.kv_bytes = 14 * (uint64_t)engine_facts_of(roomy)->layout.page_bytes;
     engine *e = fixture_open(&settings);
-    run truth[COUNT], runs[COUNT] = { 0 };
-    sequence *sequences[COUNT] = { NULL };
-    int preemptions = 0, open = 0, ended = 0;
-    for (int i = 0; i < COUNT; i++) {
-        fixture_tokens(tokens[i], LENGTH, i + 40);
-        truth[i] = fixture_run_one(roomy, fixture_sampled(tokens[i], LENGTH, MAXIMUM, 5));
+    run truth[SHORT_COUNT];
+    for (int i = 0; i < SHORT_COUNT; i++) {
+        fixture_tokens(p.tokens[i], SHORT_PROMPT, i + 40);
+        truth[i] =
+            fixture_run_one(roomy, fixture_sampled(p.tokens[i], SHORT_PROMPT, SHORT_ANSWER, 5));
     }
-    while (ended < COUNT) {
-        for (int i = 0; i < COUNT; i++) {
-            if (sequences[i] || runs[i].finish != SEQUENCE_UNFINISHED)
-                continue;
-            sequence_request r = fixture_sampled(tokens[i], LENGTH, MAXIMUM, 5);
-            memcpy(tokens[i] + LENGTH, runs[i].tokens, (size_t)runs[i].count * sizeof tokens[i][0]);
-            r.token_count += runs[i].count;
-            r.owner = &runs[i];
-            if (engine_sequence_open(e, &r, &sequences[i], NULL) != STATUS_OK)
-                continue;
-            engine_sequence_start(e, sequences[i]);
-            open++;
-        }
-        assert_true(open > 0);
-        engine_report report = fixture_step(e);
-        preemptions += report.preempted_count;
-        for (int i = 0; i < COUNT; i++) {
-            bool gone = sequences[i] && runs[i].finish != SEQUENCE_UNFINISHED;
-            ended += gone;
-            for (int k = 0; k < report.preempted_count; k++)
-                gone = gone || report.preempted[k] == sequences[i];
-            if (!gone)
-                continue;
-            engine_sequence_close(e, sequences[i], true);
-            sequences[i] = NULL;
-            open--;
-        }
+    while (p.ended < SHORT_COUNT) {
+        for (int i = 0; i < SHORT_COUNT; i++)
+            short_send(e, &p, i);
+        assert_true(p.open > 0);
+        short_step(e, &p);
     }
-    print_message("%d preemptions\n", preemptions);
-    assert_true(preemptions > 0);
-    for (int i = 0; i < COUNT; i++)
-        run_expect_equal(&runs[i], &truth[i]);
+    print_message("%d preemptions\n", p.preemptions);
+    assert_true(p.preemptions > 0);
+    for (int i = 0; i < SHORT_COUNT; i++)
+        run_expect_equal(&p.runs[i], &truth[i]);
     fixture_close(e);
     fixture_close(roomy);
 }
