@@ -1,0 +1,253 @@
+#include "router/answer.h"
+
+#include "base/utf8.h"
+#include "net/http.h"
+
+#include <inttypes.h>
+#include <math.h>
+
+static void append_logprob(buffer *out, float logprob)
+{
+    if (!isfinite(logprob) || logprob < ANSWER_LOGPROB_MIN)
+        logprob = ANSWER_LOGPROB_MIN;
+    buffer_printf(out, "%.9g", (double)logprob);
+}
+
+static bool is_utf8(slice text)
+{
+    for (size_t at = 0; at < text.size;) {
+        size_t size = utf8_sequence_size(text.data + at, text.size - at);
+        if (size == 0)
+            return false;
+        at += size;
+    }
+    return true;
+}
+
+// A token's text as a JSON string. Tokens that are not whole characters are spelt "bytes:\xf0", so
+// that two of them are never the same key.
+static void append_token_text(buffer *out, slice bytes)
+{
+    if (is_utf8(bytes)) {
+        buffer_append_json(out, bytes);
+        return;
+    }
+    buffer_append_text(out, "\"bytes:");
+    for (size_t i = 0; i < bytes.size; i++)
+        buffer_printf(out, "\\\\x%02x", (unsigned char)bytes.data[i]);
+    buffer_append_byte(out, '"');
+}
+
+static void append_bytes(buffer *out, slice bytes)
+{
+    buffer_append_byte(out, '[');
+    for (size_t i = 0; i < bytes.size; i++)
+        buffer_printf(out, i ? ",%u" : "%u", (unsigned char)bytes.data[i]);
+    buffer_append_byte(out, ']');
+}
+
+// ---- log-probabilities
+// --------------------------------------------------------------------------------
+
+static void append_chat_entry(buffer *out, slice bytes, float logprob)
+{
+    buffer_append_text(out, "{\"token\":");
+    buffer_append_json(out, bytes);
+    buffer_append_text(out, ",\"logprob\":");
+    append_logprob(out, logprob);
+    buffer_append_text(out, ",\"bytes\":");
+    append_bytes(out, bytes);
+}
+
+static void append_chat_logprobs(const answer *a, const stream_part *part, buffer *out)
+{
+    const stream *s = a->stream;
+    const tokenizer *tokens = s->decoder.tokens;
+    buffer_append_text(out, "{\"content\":[");
+    for (size_t i = part->first; i < part->last; i++) {
+        const stream_token *t = &s->tokens[i];
+        if (i > part->first)
+            buffer_append_byte(out, ',');
+        append_chat_entry(out, tokenizer_token_bytes(tokens, t->id), t->logprob);
+        buffer_append_text(out, ",\"top_logprobs\":[");
+        for (uint32_t k = 0; k < t->top_count && k < a->request->top_logprobs; k++) {
+            if (k)
+                buffer_append_byte(out, ',');
+            append_chat_entry(out, tokenizer_token_bytes(tokens, s->top_ids[t->top_first + k]),
+                              s->top_logprobs[t->top_first + k]);
+            buffer_append_byte(out, '}');
+        }
+        buffer_append_text(out, "]}");
+    }
+    buffer_append_text(out, "],\"refusal\":null}");
+}
+
+static void append_tops(const answer *a, const stream_token *t, buffer *out)
+{
+    const stream *s = a->stream;
+    buffer_append_byte(out, '{');
+    for (uint32_t k = 0; k < t->top_count && k < a->request->top_logprobs; k++) {
+        if (k)
+            buffer_append_byte(out, ',');
+        append_token_text(out,
+                          tokenizer_token_bytes(s->decoder.tokens, s->top_ids[t->top_first + k]));
+        buffer_append_byte(out, ':');
+        append_logprob(out, s->top_logprobs[t->top_first + k]);
+    }
+    buffer_append_byte(out, '}');
+}
+
+static void append_completion_logprobs(const answer *a, const stream_part *part, buffer *out)
+{
+    const stream *s = a->stream;
+    buffer_append_text(out, "{\"tokens\":[");
+    for (size_t i = part->first; i < part->last; i++) {
+        if (i > part->first)
+            buffer_append_byte(out, ',');
+        append_token_text(out, tokenizer_token_bytes(s->decoder.tokens, s->tokens[i].id));
+    }
+    buffer_append_text(out, "],\"token_logprobs\":[");
+    for (size_t i = part->first; i < part->last; i++) {
+        if (i > part->first)
+            buffer_append_byte(out, ',');
+        append_logprob(out, s->tokens[i].logprob);
+    }
+    buffer_append_text(out, "],\"top_logprobs\":");
+    if (a->request->top_logprobs > 0) {
+        buffer_append_byte(out, '[');
+        for (size_t i = part->first; i < part->last; i++) {
+            if (i > part->first)
+                buffer_append_byte(out, ',');
+            append_tops(a, &s->tokens[i], out);
+        }
+        buffer_append_byte(out, ']');
+    } else {
+        buffer_append_text(out, "null");
+    }
+    buffer_append_text(out, ",\"text_offset\":[");
+    for (size_t i = part->first; i < part->last; i++)
+        buffer_printf(out, i > part->first ? ",%zu" : "%zu", s->tokens[i].character_begin);
+    buffer_append_text(out, "]}");
+}
+
+static void append_logprobs(const answer *a, const stream_part *part, buffer *out)
+{
+    buffer_append_text(out, ",\"logprobs\":");
+    if (!a->request->logprobs || (part->first == part->last && a->stream->billed > 0))
+        buffer_append_text(out, "null");
+    else if (a->request->kind == REQUEST_CHAT)
+        append_chat_logprobs(a, part, out);
+    else
+        append_completion_logprobs(a, part, out);
+}
+
+// ---- the common parts
+// -----------------------------------------------------------------------------------
+
+static void append_head(const answer *a, const char *object, buffer *out)
+{
+    buffer_printf(out, "{\"id\":\"%s\",\"object\":\"%s\",\"created\":%" PRIu64 ",\"model\":", a->id,
+                  object, a->created_s);
+    buffer_append_json(out, slice_of(a->model));
+    buffer_printf(out, ",\"system_fingerprint\":\"%s\",\"choices\":[", a->fingerprint);
+}
+
+static void append_usage(const answer *a, buffer *out)
+{
+    size_t prompt = a->request->prompt.count, generated = a->stream->billed;
+    buffer_printf(out,
+                  "\"usage\":{\"prompt_tokens\":%zu,\"completion_tokens\":%zu,\"total_tokens\":%zu,"
+                  "\"prompt_tokens_details\":{\"cached_tokens\":%" PRIu64 "}}",
+                  prompt, generated, prompt + generated, a->cached_tokens);
+}
+
+// The hashes of tokens [first, last), the ending one included.
+static void append_hashes(const answer *a, size_t first, size_t last, buffer *out)
+{
+    if (!a->request->logits_hash)
+        return;
+    buffer_append_text(out, ",\"penstock\":{\"logits_hash\":[");
+    for (size_t i = first; i < last; i++)
+        buffer_printf(out, i > first ? ",\"%016" PRIx64 "\"" : "\"%016" PRIx64 "\"",
+                      a->stream->tokens[i].logits_hash);
+    buffer_append_text(out, "]}");
+}
+
+static void append_finish(const answer *a, buffer *out)
+{
+    if (a->stream->done)
+        buffer_printf(out, ",\"finish_reason\":\"%s\"", stream_finish_name(a->stream));
+    else
+        buffer_append_text(out, ",\"finish_reason\":null");
+}
+
+// ---- answers
+// ------------------------------------------------------------------------------------------------
+
+void answer_chunk(answer *a, buffer *out)
+{
+    bool is_chat = a->request->kind == REQUEST_CHAT, had_begun = a->begun;
+    stream_part part = stream_take(a->stream);
+    if (part.text.size == 0 && part.first == part.last && had_begun && !a->stream->done)
+        return;
+    a->begun = true;
+    buffer_append_text(out, "data: ");
+    append_head(a, is_chat ? "chat.completion.chunk" : "text_completion", out);
+    buffer_append_text(out, "{\"index\":0,");
+    if (is_chat) {
+        buffer_append_text(out, "\"delta\":{");
+        if (!had_begun)
+            buffer_append_text(out, "\"role\":\"assistant\",");
+        buffer_append_text(out, "\"content\":");
+    } else {
+        buffer_append_text(out, "\"text\":");
+    }
+    buffer_append_json(out, part.text);
+    if (is_chat)
+        buffer_append_byte(out, '}');
+    append_logprobs(a, &part, out);
+    append_finish(a, out);
+    append_hashes(a, part.first, a->stream->done ? a->stream->billed : part.last, out);
+    buffer_append_text(out, "}]}\n\n");
+}
+
+void answer_usage_chunk(const answer *a, buffer *out)
+{
+    buffer_append_text(out, "data: ");
+    append_head(a, a->request->kind == REQUEST_CHAT ? "chat.completion.chunk" : "text_completion",
+                out);
+    buffer_append_text(out, "],");
+    append_usage(a, out);
+    buffer_append_text(out, "}\n\n");
+}
+
+void answer_done_mark(buffer *out)
+{
+    buffer_append_text(out, "data: [DONE]\n\n");
+}
+
+void answer_error_chunk(const char *type, const char *code, const char *message, buffer *out)
+{
+    buffer_append_text(out, "data: ");
+    http_error_body(out, type, NULL, code, message);
+    buffer_append_text(out, "\n\n");
+}
+
+void answer_whole(answer *a, buffer *out)
+{
+    bool is_chat = a->request->kind == REQUEST_CHAT;
+    stream_part part = stream_take(a->stream);
+    append_head(a, is_chat ? "chat.completion" : "text_completion", out);
+    buffer_append_text(out, "{\"index\":0,");
+    buffer_append_text(out,
+                       is_chat ? "\"message\":{\"role\":\"assistant\",\"content\":" : "\"text\":");
+    buffer_append_json(out, part.text);
+    if (is_chat)
+        buffer_append_text(out, ",\"refusal\":null}");
+    append_logprobs(a, &part, out);
+    append_finish(a, out);
+    append_hashes(a, part.first, a->stream->billed, out);
+    buffer_append_text(out, "}],");
+    append_usage(a, out);
+    buffer_append_byte(out, '}');
+}

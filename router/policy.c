@@ -1,0 +1,144 @@
+#include "router/policy.h"
+
+#define AVOID_PENALTY 1e9
+
+uint64_t policy_pages(uint32_t page_tokens, uint64_t tokens)
+{
+    return page_tokens ? (tokens + page_tokens - 1) / page_tokens + 1 : 1;
+}
+
+const char *policy_local_name(policy_local local)
+{
+    static const char *const names[POLICY_LOCAL_COUNT] = { "none", "short_prompt",
+                                                           "no_prefill_worker" };
+    return names[local];
+}
+
+static bool numbers_match(const policy_view *view, const policy_ask *ask, const policy_worker *w)
+{
+    return !ask->bound || view->mixed_numeric_ids || hash128_equal(ask->numeric_id, w->numeric_id);
+}
+
+static bool has_room(const policy_worker *w, const policy_ask *ask)
+{
+    if (!w->usable || w->alone || w->sequences_spent >= w->sequences_max)
+        return false;
+    if (ask->alone && w->sequences_spent > 0)
+        return false;
+    uint64_t pages = policy_pages(w->page_tokens, ask->tokens);
+    return w->pages_spent <= w->pages_max && pages <= w->pages_max - w->pages_spent;
+}
+
+static double share(uint64_t part, uint64_t whole)
+{
+    return whole ? (double)part / (double)whole : 1.0;
+}
+
+// Share of the decode worker in use, pages or sequences, whichever is scarcer; ties go to fewer
+// sequences.
+static double decode_load(const policy_worker *w)
+{
+    double pages = share(w->pages_spent, w->pages_max);
+    double sequences = share(w->sequences_spent, w->sequences_max);
+    return (pages > sequences ? pages : sequences) + 1e-6 * w->sequences_spent;
+}
+
+// Seconds until the prefill worker would be through, or tokens where no rate is known anywhere.
+static double prefill_load(const policy_worker *w, double rate_known)
+{
+    double rate = w->tokens_per_s > 0 ? w->tokens_per_s : rate_known;
+    return ((double)w->tokens_outstanding + 1) / rate + 1e-9 * (double)w->pages_spent;
+}
+
+// The matching prefill worker that is through first; SIZE_MAX: none has room. `lives`: one is alive
+// at all.
+static size_t prefill_choose(const policy_view *view, const policy_ask *ask,
+                             const policy_worker *decode, bool *lives)
+{
+    size_t best = SIZE_MAX;
+    double best_load = 0, rate_known = 0;
+    *lives = false;
+    for (size_t i = 0; i < view->count; i++)
+        if (view->workers[i].role == POLICY_PREFILL && view->workers[i].tokens_per_s > rate_known)
+            rate_known = view->workers[i].tokens_per_s;
+    if (rate_known <= 0)
+        rate_known = 1;
+    for (size_t i = 0; i < view->count; i++) {
+        const policy_worker *w = &view->workers[i];
+        if (w->role != POLICY_PREFILL || !w->alive || w->page_tokens != decode->page_tokens ||
+            !(view->mixed_numeric_ids || hash128_equal(w->numeric_id, decode->numeric_id)))
+            continue;
+        // A grant that can never hold the prompt is as good as no worker.
+        if (policy_pages(w->page_tokens, ask->tokens) > w->pages_max)
+            continue;
+        *lives = true;
+        if (!has_room(w, ask))
+            continue;
+        double load = prefill_load(w, rate_known) + (i == ask->avoid ? AVOID_PENALTY : 0);
+        if (best == SIZE_MAX || load < best_load) {
+            best = i;
+            best_load = load;
+        }
+    }
+    return best;
+}
+
+// Complete the plan for one decode worker; false where its prefill worker has no room.
+static bool prefill_plan(const policy_view *view, const policy_ask *ask, policy_plan *plan)
+{
+    bool lives;
+    plan->prefill = SIZE_MAX;
+    plan->local = POLICY_LOCAL_SHORT;
+    if (ask->tokens <= view->local_prefill_tokens)
+        return true;
+    plan->prefill = prefill_choose(view, ask, &view->workers[plan->decode], &lives);
+    plan->local = plan->prefill == SIZE_MAX ? POLICY_LOCAL_NO_PREFILL : POLICY_LOCAL_NOT;
+    return plan->prefill != SIZE_MAX || (!lives && view->local_prefill);
+}
+
+// Why nothing could be placed: what the living workers could do if they were idle.
+static policy_verdict verdict_without_room(const policy_view *view, const policy_ask *ask)
+{
+    policy_verdict verdict = POLICY_NO_WORKER;
+    for (size_t i = 0; i < view->count; i++) {
+        const policy_worker *w = &view->workers[i];
+        if (w->role != POLICY_DECODE || !w->alive || !numbers_match(view, ask, w))
+            continue;
+        bool lives = true;
+        if (!view->local_prefill && ask->tokens > view->local_prefill_tokens)
+            prefill_choose(view, ask, w, &lives);
+        if (!lives)
+            continue;
+        if (policy_pages(w->page_tokens, ask->tokens) <= w->pages_max)
+            return POLICY_WAIT;
+        verdict = POLICY_TOO_LARGE;
+    }
+    return verdict;
+}
+
+policy_plan policy_place(const policy_view *view, const policy_ask *ask)
+{
+    policy_plan best = { .prefill = SIZE_MAX };
+    double best_load = 0;
+    bool found = false;
+    for (size_t i = 0; i < view->count; i++) {
+        const policy_worker *w = &view->workers[i];
+        if (w->role != POLICY_DECODE || !numbers_match(view, ask, w) || !has_room(w, ask))
+            continue;
+        policy_plan plan = { .verdict = POLICY_PLACED, .decode = i };
+        if (!prefill_plan(view, ask, &plan))
+            continue;
+        double load = decode_load(w) + (i == ask->avoid ? AVOID_PENALTY : 0);
+        if (found && load >= best_load)
+            continue;
+        plan.mixed = (ask->bound && !hash128_equal(ask->numeric_id, w->numeric_id)) ||
+                     (plan.prefill != SIZE_MAX &&
+                      !hash128_equal(view->workers[plan.prefill].numeric_id, w->numeric_id));
+        best = plan;
+        best_load = load;
+        found = true;
+    }
+    if (!found)
+        best.verdict = verdict_without_room(view, ask);
+    return best;
+}

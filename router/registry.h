@@ -1,0 +1,100 @@
+// The workers: who has joined, who speaks, who is gone.
+//
+// A worker registers on the control socket; the registry checks that it serves the router's model
+// and dials a pair of its own for that incarnation. From the first heartbeat on it may get work.
+// Silence makes it suspect, then dead; a closed pair, a goodbye, a broken message or a new
+// incarnation under the same name ends it at once. Whoever waits for its requests learns it from
+// the `lost` hook; the worker's memory ends when that returns. Everything runs on the router's
+// loop.
+#pragma once
+
+#include "base/hash.h"
+#include "net/http_loop.h"
+#include "net/mailbox.h"
+#include "net/message.h"
+#include "router/policy.h"
+#include "router/settings.h"
+
+typedef struct registry registry;
+
+typedef enum registry_state {
+    REGISTRY_JOINING, // dialled, no heartbeat yet
+    REGISTRY_ALIVE,
+    REGISTRY_SUSPECT,
+} registry_state;
+
+// What a heartbeat said last; see WorkerBeat in proto/cluster.proto.
+typedef struct registry_beat {
+    uint64_t pages_free, pages_held, pages_quarantined;
+    uint32_t sequences_running, sequences_waiting;
+    uint64_t tokens_waiting, steps, step_us;
+    uint64_t prefill_tokens, decode_tokens, cached_tokens;
+    uint64_t preemptions, handoff_bytes, handoff_failures;
+    double handoff_gbps;
+    char transport[32];
+} registry_beat;
+
+typedef struct registry_worker {
+    uint64_t serial; // never used again; names the pair's events
+    uint64_t incarnation;
+    char name[64];
+    char version[32];
+    policy_role role;
+    hash128 numeric_id;
+    char kv_layout[64];
+    char fabric_host[256];
+    uint32_t fabric_port;
+    uint32_t page_tokens, context, threads;
+    uint64_t pages, page_credits;
+    uint32_t sequences;
+    mailbox_pair *pair;
+    registry_state state;
+    bool connected, healthy, draining;
+    uint64_t joined_us, heard_us;
+    registry_beat beat;
+    uint64_t beat_us;           // when it came; 0: none yet
+    int64_t clock_offset_us;    // worker's clock minus the router's
+    uint64_t clock_error_us;    // of the offset, at most; UINT64_MAX: not known
+    uint64_t clock_measured_us; // when
+    double prefill_tokens_per_s;
+    // Kept by the dispatcher: credits of this router that are in use.
+    uint64_t pages_spent;
+    uint32_t sequences_spent;
+    uint64_t tokens_outstanding;
+    bool alone;
+} registry_worker;
+
+typedef struct registry_hooks {
+    void (*changed)(void *context); // there may be new room
+    void (*lost)(registry_worker *w, status cause, void *context);
+    void (*message)(registry_worker *w, const message_to_router *m, void *context);
+    void *context;
+} registry_hooks;
+
+// What a worker must serve.
+typedef struct registry_model {
+    hash128 weights;
+    int32_t vocabulary; // ids below this must exist
+    char name[128];
+} registry_model;
+
+status registry_open(http_loop *loop, const router_settings *settings, const registry_model *model,
+                     uint64_t incarnation, const registry_hooks *hooks, registry **opened,
+                     error *failure);
+void registry_close(registry *r); // NULL is allowed; makes no calls
+const char *registry_url(const registry *r);
+
+size_t registry_count(const registry *r);
+registry_worker *registry_at(registry *r, size_t index);
+registry_worker *registry_find(registry *r, uint64_t serial); // NULL: gone
+bool registry_usable(const registry_worker *w);
+const char *registry_state_name(const registry_worker *w);
+// How often a registration was refused, and workers were lost, since the start.
+uint64_t registry_refused(const registry *r);
+uint64_t registry_lost(const registry *r);
+
+// Pack and send. A pair that takes no more makes its worker suspect; the caller plans again.
+status registry_send(registry *r, registry_worker *w, const message_to_worker *m, bool urgent);
+
+// A stamp of the worker's clock on the router's; 0 stays 0.
+uint64_t registry_align(const registry_worker *w, uint64_t worker_us);

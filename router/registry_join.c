@@ -1,0 +1,174 @@
+#include "router/registry_private.h"
+
+#include "base/clock.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+static void control_reply(registry *r, mailbox_event *event, bool accepted, const char *reason)
+{
+    Penstock__ControlReply reply = PENSTOCK__CONTROL_REPLY__INIT;
+    buffer bytes = { 0 };
+    reply.accepted = accepted;
+    reply.reason = (char *)(reason ? reason : "");
+    reply.router = r->incarnation;
+    reply.heartbeat_ms = (uint32_t)(r->settings->heartbeat_us / 1000);
+    reply.dead_after_ms = (uint32_t)(r->settings->dead_after_us / 1000);
+    message_pack(&reply.base, &bytes);
+    mailbox_reply(event, buffer_slice(&bytes));
+    buffer_close(&bytes);
+}
+
+static status numbers_check(const registry *r, const Penstock__Register *m, error *failure)
+{
+    const Penstock__ModelIdentity *model = m->model;
+    hash128 weights;
+    if (!model || model->weights.len != sizeof weights || model->numeric_id.len != sizeof weights)
+        return error_set(
+            failure, STATUS_PEER_MISMATCH, "model",
+            "the registration lacks the model's weights or numeric id (16 bytes each)");
+    memcpy(&weights, model->weights.data, sizeof weights);
+    if (!hash128_equal(weights, r->model->weights)) {
+        char theirs[33], ours[33];
+        hash128_format(weights, theirs);
+        hash128_format(r->model->weights, ours);
+        return error_set(
+            failure, STATUS_PEER_MISMATCH, "model",
+            "the worker serves other weights (\"%s\", %s) than this router's \"%s\", %s",
+            model->name, theirs, r->model->name, ours);
+    }
+    if (model->vocabulary < (uint32_t)r->model->vocabulary)
+        return error_set(failure, STATUS_PEER_MISMATCH, "model.vocabulary",
+                         "the worker's vocabulary has %u tokens; the tokenizer has %d",
+                         model->vocabulary, r->model->vocabulary);
+    if (model->page_tokens == 0 || model->context == 0 || m->sequences == 0 || m->page_credits == 0)
+        return error_set(failure, STATUS_PEER_PROTOCOL, "",
+                         "page_tokens, context, sequences and page_credits must not be 0");
+    if (m->page_credits > m->pages)
+        return error_set(failure, STATUS_PEER_PROTOCOL, "page_credits",
+                         "page_credits is %llu, more than the %llu pages of the pool",
+                         (unsigned long long)m->page_credits, (unsigned long long)m->pages);
+    return STATUS_OK;
+}
+
+static status register_check(const registry *r, const Penstock__Register *m, error *failure)
+{
+    if (m->role != PENSTOCK__ROLE__ROLE_PREFILL && m->role != PENSTOCK__ROLE__ROLE_DECODE)
+        return error_set(failure, STATUS_PEER_PROTOCOL, "role",
+                         "role is neither prefill nor decode");
+    if (m->worker[0] == 0 || strlen(m->worker) >= sizeof((registry_worker *)0)->name)
+        return error_set(failure, STATUS_PEER_PROTOCOL, "worker",
+                         "worker must be a name of 1 to 63 bytes");
+    if (strncmp(m->pair_url, "tcp://", 6) != 0 && strncmp(m->pair_url, "ipc://", 6) != 0)
+        return error_set(failure, STATUS_PEER_PROTOCOL, "pair_url",
+                         "pair_url is \"%.100s\"; it must begin with tcp:// or ipc://",
+                         m->pair_url);
+    if (m->role == PENSTOCK__ROLE__ROLE_DECODE &&
+        (strlen(m->fabric_host) >= sizeof((registry_worker *)0)->fabric_host ||
+         m->fabric_port > 65535))
+        return error_set(failure, STATUS_PEER_PROTOCOL, "fabric_host",
+                         "fabric_host and fabric_port are not an address");
+    return numbers_check(r, m, failure);
+}
+
+static void text_copy(char *to, size_t size, const char *from)
+{
+    snprintf(to, size, "%s", from);
+}
+
+static registry_worker *worker_new(registry *r, const Penstock__Register *m)
+{
+    registry_worker *w = calloc(1, sizeof *w);
+    if (!w)
+        return NULL;
+    w->serial = ++r->next_serial;
+    w->incarnation = m->incarnation;
+    text_copy(w->name, sizeof w->name, m->worker);
+    text_copy(w->version, sizeof w->version, m->version);
+    text_copy(w->kv_layout, sizeof w->kv_layout, m->model->kv_layout);
+    text_copy(w->fabric_host, sizeof w->fabric_host, m->fabric_host);
+    w->fabric_port = m->fabric_port;
+    w->role = m->role == PENSTOCK__ROLE__ROLE_DECODE ? POLICY_DECODE : POLICY_PREFILL;
+    memcpy(&w->numeric_id, m->model->numeric_id.data, sizeof w->numeric_id);
+    w->page_tokens = m->model->page_tokens;
+    w->context = m->model->context;
+    w->threads = m->threads;
+    w->pages = m->pages;
+    w->page_credits = m->page_credits;
+    w->sequences = m->sequences;
+    w->joined_us = w->heard_us = clock_now_us();
+    w->clock_error_us = UINT64_MAX;
+    return w;
+}
+
+static status worker_join(registry *r, const Penstock__Register *m, error *failure)
+{
+    for (size_t i = 0; i < r->count; i++) {
+        registry_worker *known = r->workers[i];
+        if (known->incarnation == m->incarnation)
+            return STATUS_OK; // it asked again: it has its pair already
+        if (strcmp(known->name, m->worker) == 0 &&
+            known->role ==
+                (m->role == PENSTOCK__ROLE__ROLE_DECODE ? POLICY_DECODE : POLICY_PREFILL)) {
+            registry_lose(r, known, STATUS_PEER_CLOSED); // it was started anew
+            break;
+        }
+    }
+    if ((int64_t)r->count >= r->settings->workers_max)
+        return error_set(failure, STATUS_PEER_REFUSED, "",
+                         "the router has its %lld workers already",
+                         (long long)r->settings->workers_max);
+    if (r->count == r->capacity) {
+        size_t capacity = r->capacity ? 2 * r->capacity : 16;
+        registry_worker **grown = realloc(r->workers, capacity * sizeof *grown);
+        if (!grown)
+            return error_set(failure, STATUS_NO_MEMORY, "",
+                             "the router has no memory for a worker");
+        r->workers = grown;
+        r->capacity = capacity;
+    }
+    registry_worker *w = worker_new(r, m);
+    if (!w)
+        return error_set(failure, STATUS_NO_MEMORY, "", "the router has no memory for a worker");
+    status result = mailbox_pair_dial(m->pair_url, &mailbox_limits_default, r->events,
+                                      (void *)(uintptr_t)w->serial, &w->pair, failure);
+    if (result != STATUS_OK) {
+        free(w);
+        return result;
+    }
+    r->workers[r->count++] = w;
+    log_info("registry", "worker joins name %s role %s incarnation %016llx serial %llu", w->name,
+             w->role == POLICY_DECODE ? "decode" : "prefill", (unsigned long long)w->incarnation,
+             (unsigned long long)w->serial);
+    return STATUS_OK;
+}
+
+void registry_answer(registry *r, mailbox_event *event)
+{
+    message_control_request *m = NULL;
+    error failure = { 0 };
+    status result = message_unpack_control_request(event->data, &m, &failure);
+    if (result == STATUS_OK && m->protocol != MESSAGE_PROTOCOL)
+        result = error_set(&failure, STATUS_PEER_PROTOCOL, "protocol",
+                           "the worker speaks protocol %u; this router speaks %u", m->protocol,
+                           MESSAGE_PROTOCOL);
+    if (result == STATUS_OK && m->body_case == PENSTOCK__CONTROL_REQUEST__BODY_REGISTER) {
+        result = register_check(r, m->register_, &failure);
+        if (result == STATUS_OK)
+            result = worker_join(r, m->register_, &failure);
+    } else if (result == STATUS_OK && m->body_case == PENSTOCK__CONTROL_REQUEST__BODY_DEREGISTER) {
+        for (size_t i = 0; i < r->count; i++)
+            if (r->workers[i]->incarnation == m->deregister->incarnation) {
+                registry_lose(r, r->workers[i], STATUS_PEER_CLOSED);
+                break;
+            }
+    } else if (result == STATUS_OK) {
+        result = error_set(&failure, STATUS_PEER_PROTOCOL, "", "the request asks for nothing");
+    }
+    if (result != STATUS_OK) {
+        r->refused++;
+        log_warn("registry", "registration refused cause \"%s\"", failure.text);
+    }
+    control_reply(r, event, result == STATUS_OK, failure.text);
+    message_free(m);
+}

@@ -1,0 +1,160 @@
+#include "router/request_private.h"
+
+#include <stdlib.h>
+
+json_t *request_member(json_t *body, const char *name)
+{
+    json_t *value = json_object_get(body, name);
+    return json_is_null(value) ? NULL : value;
+}
+
+const char *request_type_name(const json_t *value)
+{
+    switch (json_typeof(value)) {
+    case JSON_OBJECT:
+        return "an object";
+    case JSON_ARRAY:
+        return "an array";
+    case JSON_STRING:
+        return "a string";
+    case JSON_INTEGER:
+        return "an integer";
+    case JSON_REAL:
+        return "a number with a fraction or exponent";
+    case JSON_TRUE:
+    case JSON_FALSE:
+        return "a boolean";
+    default:
+        return "null";
+    }
+}
+
+// How deep brackets nest, seen before any recursive parser touches them.
+static bool depth_is_fine(slice text)
+{
+    size_t depth = 0;
+    bool in_string = false;
+    for (size_t i = 0; i < text.size; i++) {
+        char c = text.data[i];
+        if (in_string) {
+            if (c == '\\')
+                i++;
+            else if (c == '"')
+                in_string = false;
+        } else if (c == '"') {
+            in_string = true;
+        } else if (c == '[' || c == '{') {
+            if (++depth > REQUEST_DEPTH_MAX)
+                return false;
+        } else if ((c == ']' || c == '}') && depth > 0) {
+            depth--;
+        }
+    }
+    return true;
+}
+
+static status body_parse(slice text, json_t **body, error *failure)
+{
+    json_error_t at;
+    if (!depth_is_fine(text))
+        return error_set(failure, STATUS_INVALID, "",
+                         "the JSON body is nested deeper than %d levels", REQUEST_DEPTH_MAX);
+    *body = json_loadb(text.data, text.size,
+                       JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_ANY, &at);
+    if (!*body)
+        return error_set(failure, STATUS_INVALID, "",
+                         "the body is not valid JSON: %s (line %d, column %d)", at.text, at.line,
+                         at.column);
+    if (!json_is_object(*body))
+        return error_set(failure, STATUS_INVALID, "", "the body is %s; right is an object",
+                         request_type_name(*body));
+    return STATUS_OK;
+}
+
+static status model_check(const request_rules *rules, json_t *body, error *failure)
+{
+    json_t *value = request_member(body, "model");
+    if (!value)
+        return error_set(failure, STATUS_INVALID, "model", "model is missing");
+    if (!json_is_string(value))
+        return error_set(failure, STATUS_INVALID, "model", "model is %s; right is a string",
+                         request_type_name(value));
+    slice name = { json_string_value(value), json_string_length(value) };
+    if (slice_equal(name, slice_of(rules->model->identity.name)))
+        return STATUS_OK;
+    const config_strings *aliases = &rules->settings->aliases;
+    for (size_t i = 0; i < aliases->count; i++)
+        if (slice_equal(name, slice_of(aliases->items[i])))
+            return STATUS_OK;
+    return error_set(failure, STATUS_NOT_FOUND, "model",
+                     "The model \"%.*s\" does not exist. This router serves \"%s\".",
+                     (int)(name.size < 100 ? name.size : 100), name.data,
+                     rules->model->identity.name);
+}
+
+// The two sentences of an overflow; clients look for the phrase "maximum context length is N
+// tokens".
+static status length_resolve(const request_rules *rules, request *r, error *failure)
+{
+    uint64_t context = rules->context, prompt = r->prompt.count;
+    const char *field = r->kind == REQUEST_CHAT ? "messages" : "prompt";
+    if (prompt == 0)
+        return error_set(failure, STATUS_INVALID, field, "%s gives no token; it must not be empty",
+                         field);
+    if (prompt >= context)
+        return error_set(failure, STATUS_CONTEXT_LENGTH, field,
+                         "This model's maximum context length is %llu tokens. However, your %s "
+                         "%s %llu tokens, which leaves no room for an answer.",
+                         (unsigned long long)context, field,
+                         r->kind == REQUEST_CHAT ? "resulted in" : "has",
+                         (unsigned long long)prompt);
+    uint64_t room = context - prompt;
+    if (r->max_tokens == 0)
+        r->max_tokens = (int64_t)room;
+    if ((uint64_t)r->max_tokens > room)
+        return error_set(
+            failure, STATUS_CONTEXT_LENGTH, "max_tokens",
+            "This model's maximum context length is %llu tokens. However, you requested "
+            "%llu tokens (%llu in the %s, %llu in the completion).",
+            (unsigned long long)context,
+            (unsigned long long)prompt + (unsigned long long)r->max_tokens,
+            (unsigned long long)prompt, field, (unsigned long long)r->max_tokens);
+    if (r->min_tokens > r->max_tokens)
+        return error_set(failure, STATUS_INVALID, "min_tokens",
+                         "min_tokens is %lld; right is at most max_tokens (%lld)",
+                         (long long)r->min_tokens, (long long)r->max_tokens);
+    return STATUS_OK;
+}
+
+status request_parse(const request_rules *rules, request_kind kind, slice text, encoder *e,
+                     request *parsed, error *failure)
+{
+    status result = STATUS_OK;
+    json_t *body = NULL;
+    request r = { .kind = kind };
+    TRY(body_parse(text, &body, failure));
+    TRY(model_check(rules, body, failure));
+    TRY(request_fields_parse(rules, body, &r, failure));
+    TRY(request_stop_parse(rules, body, &r, failure));
+    TRY(request_stop_ids_parse(rules, body, &r, failure));
+    TRY(request_bias_parse(rules, body, &r, failure));
+    TRY(request_prompt_parse(rules, body, e, &r, failure));
+    TRY(length_resolve(rules, &r, failure));
+    json_decref(body);
+    *parsed = r;
+    return STATUS_OK;
+fail:
+    json_decref(body);
+    request_close(&r);
+    return result;
+}
+
+void request_close(request *r)
+{
+    token_list_close(&r->prompt);
+    if (r->stops)
+        stop_close(r->stops);
+    free(r->bias_tokens);
+    free(r->biases);
+    *r = (request){ 0 };
+}

@@ -1,0 +1,65 @@
+// What a client asks: the JSON body of POST /v1/chat/completions or /v1/completions, checked field
+// by field.
+//
+// `null` means absent. A number out of range, a wrong type, and a documented field whose effect is
+// not offered are refused with the field's name; fields that nobody documents are ignored and
+// counted. Duplicate keys, nesting deeper than REQUEST_DEPTH_MAX and broken surrogate pairs are
+// refused. Parsing needs no router state: any thread may do it with its own encoder.
+//
+// Both `max_tokens` and `max_completion_tokens`: the latter counts. temperature 0 is greedy; top_k
+// 0 and -1 are off. Extensions: top_k, min_p, typical_p, repetition_penalty, ignore_eos,
+// min_tokens, stop_token_ids, skip_special_tokens, chat_template_kwargs, priority (0 interactive, 1
+// batch), logits_hash (with api.debug).
+#pragma once
+
+#include "router/prompt.h"
+#include "text/stop.h"
+
+#define REQUEST_DEPTH_MAX 64
+#define REQUEST_STOP_IDS_MAX 64
+
+typedef enum request_kind { REQUEST_CHAT, REQUEST_COMPLETION } request_kind;
+
+typedef struct request_sampling {
+    double temperature, top_p, min_p, typical_p;
+    int64_t top_k;
+    double repetition_penalty, frequency_penalty, presence_penalty;
+    int64_t seed;
+    bool has_seed;
+} request_sampling;
+
+// One request. Owns its memory; request_close frees it.
+typedef struct request {
+    request_kind kind;
+    token_list prompt;
+    request_sampling sampling;
+    int64_t max_tokens; // resolved: at least 1, fits the context behind the prompt
+    int64_t min_tokens;
+    int64_t priority;
+    bool ignore_eos;
+    bool skip_special_tokens;
+    int32_t stop_ids[REQUEST_STOP_IDS_MAX];
+    size_t stop_id_count;
+    stop *stops;
+    int32_t *bias_tokens; // [bias_count], ascending
+    float *biases;        // [bias_count]
+    size_t bias_count;
+    bool logprobs;
+    int64_t top_logprobs;
+    bool logits_hash;
+    bool stream, include_usage;
+    size_t unknown_fields;
+} request;
+
+// What parsing depends on.
+typedef struct request_rules {
+    const prompt_model *model;
+    const router_settings *settings;
+    uint32_t context; // tokens of a sequence that workers take now
+} request_rules;
+
+// Errors (param names the field): STATUS_INVALID, STATUS_UNSUPPORTED (400), STATUS_NOT_FOUND (the
+// model), STATUS_CONTEXT_LENGTH, STATUS_NO_MEMORY. On failure nothing is left to close.
+status request_parse(const request_rules *rules, request_kind kind, slice body, encoder *e,
+                     request *parsed, error *failure);
+void request_close(request *r); // zeroed is fine

@@ -1,0 +1,288 @@
+// The fields of a request that are one number or one boolean, and those that are refused by name.
+#include "router/request_private.h"
+
+#include <math.h>
+#include <string.h>
+
+#define CHAT 1u
+#define COMPLETION 2u
+#define BOTH (CHAT | COMPLETION)
+
+typedef enum field_type { FIELD_NUMBER, FIELD_INTEGER, FIELD_BOOL } field_type;
+
+typedef struct request_field {
+    const char *name;
+    unsigned kinds;
+    field_type type;
+    size_t offset; // of a double, int64_t or bool in struct request
+    double initial, min, max;
+} request_field;
+
+#define AT(member) offsetof(request, member)
+
+// clang-format off
+static const request_field fields[] = {
+    { "temperature",           BOTH,       FIELD_NUMBER,  AT(sampling.temperature),        1, 0, 2 },
+    { "top_p",                 BOTH,       FIELD_NUMBER,  AT(sampling.top_p),              1, 0, 1 },
+    { "min_p",                 BOTH,       FIELD_NUMBER,  AT(sampling.min_p),              0, 0, 1 },
+    { "typical_p",             BOTH,       FIELD_NUMBER,  AT(sampling.typical_p),          1, 0.001, 1 },
+    { "top_k",                 BOTH,       FIELD_INTEGER, AT(sampling.top_k),              0, -1, 2147483647 },
+    { "repetition_penalty",    BOTH,       FIELD_NUMBER,  AT(sampling.repetition_penalty), 1, 0.01, 100 },
+    { "frequency_penalty",     BOTH,       FIELD_NUMBER,  AT(sampling.frequency_penalty),  0, -2, 2 },
+    { "presence_penalty",      BOTH,       FIELD_NUMBER,  AT(sampling.presence_penalty),   0, -2, 2 },
+    // The second of the two wins where both are given.
+    { "max_tokens",            BOTH,       FIELD_INTEGER, AT(max_tokens),                  0, 1, 9.2e18 },
+    { "max_completion_tokens", BOTH,       FIELD_INTEGER, AT(max_tokens),                  0, 1, 9.2e18 },
+    { "min_tokens",            BOTH,       FIELD_INTEGER, AT(min_tokens),                  0, 0, 9.2e18 },
+    { "priority",              BOTH,       FIELD_INTEGER, AT(priority),                    0, 0, 1 },
+    { "ignore_eos",            BOTH,       FIELD_BOOL,    AT(ignore_eos),                  0, 0, 0 },
+    { "skip_special_tokens",   BOTH,       FIELD_BOOL,    AT(skip_special_tokens),         1, 0, 0 },
+    { "stream",                BOTH,       FIELD_BOOL,    AT(stream),                      0, 0, 0 },
+    { "logits_hash",           BOTH,       FIELD_BOOL,    AT(logits_hash),                 0, 0, 0 },
+    { "logprobs",              CHAT,       FIELD_BOOL,    AT(logprobs),                    0, 0, 0 },
+    { "top_logprobs",          CHAT,       FIELD_INTEGER, AT(top_logprobs),                0, 0, 20 },
+    { "logprobs",              COMPLETION, FIELD_INTEGER, AT(top_logprobs),                0, 0, 20 },
+};
+// clang-format on
+
+// Known fields with a rule elsewhere, or without an effect on the answer.
+static const char *const other_fields[] = {
+    "model",
+    "messages",
+    "prompt",
+    "stop",
+    "stop_token_ids",
+    "logit_bias",
+    "stream_options",
+    "seed",
+    "user",
+    "metadata",
+    "store",
+    "service_tier",
+    "safety_identifier",
+    "prompt_cache_key",
+    "parallel_tool_calls",
+    "chat_template_kwargs",
+};
+
+// Fields that would change the answer and are not offered. Accepted only with a value that asks for
+// nothing: `neutral` in compact JSON (NULL: none does).
+static const struct {
+    const char *name;
+    const char *neutral;
+} refused_fields[] = {
+    { "n", "1" },
+    { "best_of", "1" },
+    { "echo", "false" },
+    { "suffix", "\"\"" },
+    { "tools", "[]" },
+    { "tool_choice", "\"none\"" },
+    { "functions", "[]" },
+    { "function_call", "\"none\"" },
+    { "response_format", "{\"type\":\"text\"}" },
+    { "modalities", "[\"text\"]" },
+    { "audio", NULL },
+    { "prediction", NULL },
+    { "web_search_options", NULL },
+    { "reasoning_effort", "\"none\"" },
+    { "verbosity", "\"medium\"" },
+    { "guided_json", NULL },
+    { "guided_regex", NULL },
+    { "guided_choice", NULL },
+    { "guided_grammar", NULL },
+    { "structured_outputs", NULL },
+    { "grammar", NULL },
+    { "use_beam_search", "false" },
+    { "length_penalty", "1.0" },
+    { "bad_words", "[]" },
+    { "prompt_logprobs", NULL },
+    { "truncate_prompt_tokens", NULL },
+    { "include_stop_str_in_output", "false" },
+    { "add_generation_prompt", "true" },
+    { "continue_final_message", "false" },
+    { "lora", NULL },
+    { "adapter", NULL },
+};
+
+static status field_range(const request_field *f, json_t *value, error *failure)
+{
+    if (f->type == FIELD_BOOL)
+        return error_set(failure, STATUS_INVALID, f->name, "%s is %s; right is true or false",
+                         f->name, request_type_name(value));
+    const char *kind = f->type == FIELD_INTEGER ? "an integer" : "a number";
+    bool open = f->max > 9e18;
+    bool integer = json_is_integer(value);
+    char found[48];
+    if (integer)
+        snprintf(found, sizeof found, "%lld", (long long)json_integer_value(value));
+    else if (json_is_real(value))
+        snprintf(found, sizeof found, "%.9g", json_real_value(value));
+    else
+        snprintf(found, sizeof found, "%s", request_type_name(value));
+    if (open)
+        return error_set(failure, STATUS_INVALID, f->name, "%s is %s; right is %s of at least %.9g",
+                         f->name, found, kind, f->min);
+    return error_set(failure, STATUS_INVALID, f->name,
+                     "%s is %s; right is %s between %.10g and %.10g", f->name, found, kind, f->min,
+                     f->max);
+}
+
+static status field_parse(const request_field *f, json_t *value, request *r, error *failure)
+{
+    void *field = (char *)r + f->offset;
+    if (f->type == FIELD_BOOL) {
+        if (!json_is_boolean(value))
+            return field_range(f, value, failure);
+        *(bool *)field = json_is_true(value);
+        return STATUS_OK;
+    }
+    if (f->type == FIELD_INTEGER) {
+        if (!json_is_integer(value))
+            return field_range(f, value, failure);
+        int64_t number = json_integer_value(value);
+        if ((double)number < f->min || (double)number > f->max)
+            return field_range(f, value, failure);
+        *(int64_t *)field = number;
+        return STATUS_OK;
+    }
+    double number = json_number_value(value);
+    if (!json_is_number(value) || !isfinite(number) || number < f->min || number > f->max)
+        return field_range(f, value, failure);
+    *(double *)field = number;
+    return STATUS_OK;
+}
+
+static void field_reset(const request_field *f, request *r)
+{
+    void *field = (char *)r + f->offset;
+    if (f->type == FIELD_BOOL)
+        *(bool *)field = f->initial != 0;
+    else if (f->type == FIELD_INTEGER)
+        *(int64_t *)field = (int64_t)f->initial;
+    else
+        *(double *)field = f->initial;
+}
+
+static bool value_is_neutral(json_t *value, const char *neutral)
+{
+    if (!neutral)
+        return false;
+    json_t *expected = json_loads(neutral, JSON_DECODE_ANY, NULL);
+    bool equal =
+        json_equal(value, expected) || (json_is_number(value) && json_is_number(expected) &&
+                                        json_number_value(value) == json_number_value(expected));
+    json_decref(expected);
+    return equal;
+}
+
+static status refusals_check(json_t *body, error *failure)
+{
+    bool has_tools = json_array_size(request_member(body, "tools")) > 0;
+    for (size_t i = 0; i < sizeof refused_fields / sizeof *refused_fields; i++) {
+        const char *name = refused_fields[i].name;
+        json_t *value = request_member(body, name);
+        if (!value || value_is_neutral(value, refused_fields[i].neutral))
+            continue;
+        if (strcmp(name, "tool_choice") == 0 && !has_tools && json_is_string(value) &&
+            strcmp(json_string_value(value), "auto") == 0)
+            continue;
+        if (strcmp(name, "n") == 0 && (!json_is_integer(value) || json_integer_value(value) < 1))
+            return error_set(failure, STATUS_INVALID, name, "n must be an integer of at least 1");
+        return error_set(failure, STATUS_UNSUPPORTED, name,
+                         "%s is not supported by this server%s%s", name,
+                         refused_fields[i].neutral ? "; the only value that it takes is " : "",
+                         refused_fields[i].neutral ? refused_fields[i].neutral : "");
+    }
+    return STATUS_OK;
+}
+
+static bool name_is_known(const char *name)
+{
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
+        if (strcmp(name, fields[i].name) == 0)
+            return true;
+    for (size_t i = 0; i < sizeof other_fields / sizeof *other_fields; i++)
+        if (strcmp(name, other_fields[i]) == 0)
+            return true;
+    for (size_t i = 0; i < sizeof refused_fields / sizeof *refused_fields; i++)
+        if (strcmp(name, refused_fields[i].name) == 0)
+            return true;
+    return false;
+}
+
+static status seed_parse(json_t *body, request *r, error *failure)
+{
+    json_t *value = request_member(body, "seed");
+    if (!value)
+        return STATUS_OK;
+    if (!json_is_integer(value))
+        return error_set(failure, STATUS_INVALID, "seed", "seed is %s; right is a 64-bit integer",
+                         request_type_name(value));
+    r->sampling.seed = json_integer_value(value);
+    r->sampling.has_seed = true;
+    return STATUS_OK;
+}
+
+static status stream_options_parse(json_t *body, request *r, error *failure)
+{
+    json_t *options = request_member(body, "stream_options");
+    if (!options)
+        return STATUS_OK;
+    if (!json_is_object(options))
+        return error_set(failure, STATUS_INVALID, "stream_options",
+                         "stream_options is %s; right is an object", request_type_name(options));
+    if (!r->stream)
+        return error_set(failure, STATUS_INVALID, "stream_options",
+                         "stream_options is only allowed with \"stream\": true");
+    json_t *usage = request_member(options, "include_usage");
+    if (usage && !json_is_boolean(usage))
+        return error_set(failure, STATUS_INVALID, "stream_options.include_usage",
+                         "stream_options.include_usage is %s; right is true or false",
+                         request_type_name(usage));
+    r->include_usage = json_is_true(usage);
+    return STATUS_OK;
+}
+
+// Rules between fields.
+static status fields_agree(const request_rules *rules, json_t *body, request *r, error *failure)
+{
+    if (r->sampling.top_k < 0)
+        r->sampling.top_k = 0;
+    if (r->kind == REQUEST_COMPLETION)
+        r->logprobs = request_member(body, "logprobs") != NULL;
+    else if (!r->logprobs && r->top_logprobs > 0)
+        return error_set(failure, STATUS_INVALID, "top_logprobs",
+                         "top_logprobs is only allowed with \"logprobs\": true");
+    if (r->top_logprobs > rules->settings->top_logprobs_max)
+        return error_set(failure, STATUS_INVALID,
+                         r->kind == REQUEST_CHAT ? "top_logprobs" : "logprobs",
+                         "%lld alternatives were asked for; this server gives at most %lld",
+                         (long long)r->top_logprobs, (long long)rules->settings->top_logprobs_max);
+    if (r->logits_hash && !rules->settings->debug)
+        return error_set(failure, STATUS_INVALID, "logits_hash",
+                         "logits_hash is only allowed where the router runs with api.debug = true");
+    return STATUS_OK;
+}
+
+status request_fields_parse(const request_rules *rules, json_t *body, request *r, error *failure)
+{
+    status result = STATUS_OK;
+    unsigned kind = r->kind == REQUEST_CHAT ? CHAT : COMPLETION;
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
+        if (fields[i].kinds & kind)
+            field_reset(&fields[i], r);
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
+        json_t *value = fields[i].kinds & kind ? request_member(body, fields[i].name) : NULL;
+        if (value)
+            TRY(field_parse(&fields[i], value, r, failure));
+    }
+    TRY(seed_parse(body, r, failure));
+    TRY(stream_options_parse(body, r, failure));
+    TRY(refusals_check(body, failure));
+    TRY(fields_agree(rules, body, r, failure));
+    const char *name;
+    json_t *value;
+    json_object_foreach(body, name, value) r->unknown_fields += !name_is_known(name);
+fail:
+    return result;
+}

@@ -1,0 +1,238 @@
+// The fields of a request that are lists: stop, stop_token_ids, logit_bias, and the prompt itself.
+#include "router/request_private.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+status request_stop_parse(const request_rules *rules, json_t *body, request *r, error *failure)
+{
+    json_t *value = request_member(body, "stop");
+    slice strings[STOP_STRINGS_MAX];
+    size_t count = 0, limit = (size_t)rules->settings->stop_strings_max;
+    if (value && !json_is_string(value) && !json_is_array(value))
+        return error_set(failure, STATUS_INVALID, "stop",
+                         "stop is %s; right is a string or an array of strings",
+                         request_type_name(value));
+    size_t given = json_is_array(value) ? json_array_size(value) : value != NULL;
+    if (given > limit)
+        return error_set(failure, STATUS_INVALID, "stop",
+                         "stop has %zu strings; right is at most %zu", given, limit);
+    for (size_t i = 0; i < given; i++) {
+        json_t *item = json_is_array(value) ? json_array_get(value, i) : value;
+        if (!json_is_string(item))
+            return error_set(failure, STATUS_INVALID, "stop", "stop[%zu] is %s; right is a string",
+                             i, request_type_name(item));
+        if (json_string_length(item) == 0)
+            return error_set(
+                failure, STATUS_INVALID, "stop",
+                "stop holds an empty string; right are strings of at least one character");
+        strings[count++] = (slice){ json_string_value(item), json_string_length(item) };
+    }
+    return stop_open(strings, count, &r->stops, failure);
+}
+
+// An element that must be the id of a token.
+static status token_id_parse(const request_rules *rules, json_t *item, const char *field,
+                             size_t index, int32_t *id, error *failure)
+{
+    char name[64];
+    int64_t count = rules->model->identity.vocabulary;
+    if (json_is_integer(item) && json_integer_value(item) >= 0 &&
+        json_integer_value(item) < count) {
+        *id = (int32_t)json_integer_value(item);
+        return STATUS_OK;
+    }
+    snprintf(name, sizeof name, "%s[%zu]", field, index);
+    if (json_is_integer(item))
+        return error_set(failure, STATUS_INVALID, name,
+                         "%s is %lld; right is a token id between 0 and %lld", name,
+                         (long long)json_integer_value(item), (long long)count - 1);
+    return error_set(failure, STATUS_INVALID, name,
+                     "%s is %s; right is a token id between 0 and %lld", name,
+                     request_type_name(item), (long long)count - 1);
+}
+
+status request_stop_ids_parse(const request_rules *rules, json_t *body, request *r, error *failure)
+{
+    json_t *value = request_member(body, "stop_token_ids");
+    if (!value)
+        return STATUS_OK;
+    if (!json_is_array(value) || json_array_size(value) > REQUEST_STOP_IDS_MAX)
+        return error_set(failure, STATUS_INVALID, "stop_token_ids",
+                         "stop_token_ids must be an array of at most %d token ids",
+                         REQUEST_STOP_IDS_MAX);
+    for (size_t i = 0; i < json_array_size(value); i++) {
+        status result = token_id_parse(rules, json_array_get(value, i), "stop_token_ids", i,
+                                       &r->stop_ids[i], failure);
+        if (result != STATUS_OK)
+            return result;
+    }
+    r->stop_id_count = json_array_size(value);
+    return STATUS_OK;
+}
+
+// "0" to the last id, in the one decimal form.
+static bool bias_key_parse(const char *key, int64_t count, int32_t *id)
+{
+    int64_t value = 0;
+    size_t size = strlen(key);
+    if (size == 0 || size > 10 || (size > 1 && key[0] == '0'))
+        return false;
+    for (size_t i = 0; i < size; i++) {
+        if (key[i] < '0' || key[i] > '9')
+            return false;
+        value = value * 10 + (key[i] - '0');
+    }
+    *id = (int32_t)value;
+    return value < count;
+}
+
+typedef struct bias {
+    int32_t id;
+    float value;
+} bias;
+
+static int bias_compare(const void *a, const void *b)
+{
+    return ((const bias *)a)->id < ((const bias *)b)->id ? -1 : 1;
+}
+
+static status bias_read(const request_rules *rules, json_t *value, bias *entries, error *failure)
+{
+    const char *key;
+    json_t *item;
+    size_t count = 0;
+    json_object_foreach(value, key, item)
+    {
+        double number = json_number_value(item);
+        if (!bias_key_parse(key, rules->model->identity.vocabulary, &entries[count].id))
+            return error_set(
+                failure, STATUS_INVALID, "logit_bias",
+                "logit_bias has the key \"%.40s\"; right is a token id between 0 and %d", key,
+                rules->model->identity.vocabulary - 1);
+        if (!json_is_number(item) || !isfinite(number) || number < -100 || number > 100)
+            return error_set(failure, STATUS_INVALID, "logit_bias",
+                             "logit_bias[\"%s\"] must be a number between -100 and 100", key);
+        entries[count++].value = (float)number;
+    }
+    qsort(entries, count, sizeof *entries, bias_compare);
+    return STATUS_OK;
+}
+
+status request_bias_parse(const request_rules *rules, json_t *body, request *r, error *failure)
+{
+    json_t *value = request_member(body, "logit_bias");
+    if (!value)
+        return STATUS_OK;
+    size_t count = json_object_size(value);
+    if (!json_is_object(value))
+        return error_set(failure, STATUS_INVALID, "logit_bias",
+                         "logit_bias is %s; right is an object from token ids to numbers",
+                         request_type_name(value));
+    if ((int64_t)count > rules->settings->logit_bias_max)
+        return error_set(failure, STATUS_INVALID, "logit_bias",
+                         "logit_bias has %zu entries; right is at most %lld", count,
+                         (long long)rules->settings->logit_bias_max);
+    if (count == 0)
+        return STATUS_OK;
+    bias *entries = calloc(count, sizeof *entries);
+    r->bias_tokens = calloc(count, sizeof *r->bias_tokens);
+    r->biases = calloc(count, sizeof *r->biases);
+    status result = entries && r->bias_tokens && r->biases
+                        ? bias_read(rules, value, entries, failure)
+                        : error_set(failure, STATUS_NO_MEMORY, "", "no memory for logit_bias");
+    for (size_t i = 0; result == STATUS_OK && i < count; i++) {
+        r->bias_tokens[i] = entries[i].id;
+        r->biases[i] = entries[i].value;
+        r->bias_count = count;
+    }
+    free(entries);
+    return result;
+}
+
+// More ids than this cannot fit and are not counted to the end.
+static size_t prompt_limit(const request_rules *rules)
+{
+    return (size_t)rules->context * 2 + 1024;
+}
+
+// The encoder stopped at its limit: say it as an overflow of the context.
+static status prompt_too_long(const request_rules *rules, const char *field, error *failure)
+{
+    return error_set(
+        failure, STATUS_CONTEXT_LENGTH, field,
+        "This model's maximum context length is %u tokens. However, your %s resulted in "
+        "more than %zu tokens.",
+        rules->context, field, prompt_limit(rules));
+}
+
+static status ids_parse(const request_rules *rules, json_t *list, request *r, error *failure)
+{
+    size_t count = json_array_size(list);
+    if (count > prompt_limit(rules))
+        return error_set(
+            failure, STATUS_CONTEXT_LENGTH, "prompt",
+            "This model's maximum context length is %u tokens. However, your prompt has "
+            "%zu tokens.",
+            rules->context, count);
+    for (size_t i = 0; i < count; i++) {
+        int32_t id = 0;
+        status result = token_id_parse(rules, json_array_get(list, i), "prompt", i, &id, failure);
+        if (result != STATUS_OK)
+            return result;
+        if (!token_list_append(&r->prompt, id))
+            return error_set(failure, STATUS_NO_MEMORY, "", "no memory for the prompt");
+    }
+    return STATUS_OK;
+}
+
+// prompt: a string, a list of ids, or a list that holds exactly one of these.
+static status completion_prompt_parse(const request_rules *rules, json_t *value, encoder *e,
+                                      request *r, error *failure)
+{
+    if (json_is_array(value)) {
+        json_t *first = json_array_get(value, 0);
+        bool nested = json_is_string(first) || json_is_array(first);
+        if (json_array_size(value) == 0)
+            return error_set(failure, STATUS_INVALID, "prompt", "prompt is an empty array");
+        if (nested && json_array_size(value) > 1)
+            return error_set(failure, STATUS_UNSUPPORTED, "prompt",
+                             "prompt holds %zu prompts; this server takes one prompt a request",
+                             json_array_size(value));
+        if (!nested)
+            return ids_parse(rules, value, r, failure);
+        value = first;
+        if (json_is_array(value))
+            return ids_parse(rules, value, r, failure);
+    }
+    if (!json_is_string(value))
+        return error_set(failure, STATUS_INVALID, "prompt",
+                         "prompt is %s; right is a string or an array of token ids",
+                         request_type_name(value));
+    slice text = { json_string_value(value), json_string_length(value) };
+    return prompt_encode_text(rules->model, e, text, prompt_limit(rules), &r->prompt, failure);
+}
+
+status request_prompt_parse(const request_rules *rules, json_t *body, encoder *e, request *r,
+                            error *failure)
+{
+    status result;
+    const char *field = r->kind == REQUEST_CHAT ? "messages" : "prompt";
+    json_t *value = request_member(body, field);
+    if (!value)
+        return error_set(failure, STATUS_INVALID, field, "%s is missing", field);
+    if (r->kind == REQUEST_COMPLETION) {
+        result = completion_prompt_parse(rules, value, e, r, failure);
+    } else {
+        json_t *extra = request_member(body, "chat_template_kwargs");
+        if (extra && !json_is_object(extra))
+            return error_set(failure, STATUS_INVALID, "chat_template_kwargs",
+                             "chat_template_kwargs is %s; right is an object",
+                             request_type_name(extra));
+        result = prompt_encode_chat(rules->model, e, value, extra, prompt_limit(rules), &r->prompt,
+                                    failure);
+    }
+    return result == STATUS_TOO_LARGE ? prompt_too_long(rules, field, failure) : result;
+}

@@ -1,0 +1,20 @@
+// Inside request parsing: the fields table (request_fields.c) and the parts of a request with a
+// rule of their own.
+#pragma once
+
+#include "router/request.h"
+
+// A member of `body`, with null taken for absence: NULL then.
+json_t *request_member(json_t *body, const char *name);
+// "a string", "an array", ...
+const char *request_type_name(const json_t *value);
+
+// Every scalar field of the table, then the refusals; counts unknown fields.
+status request_fields_parse(const request_rules *rules, json_t *body, request *r, error *failure);
+// stop, stop_token_ids, logit_bias.
+status request_stop_parse(const request_rules *rules, json_t *body, request *r, error *failure);
+status request_stop_ids_parse(const request_rules *rules, json_t *body, request *r, error *failure);
+status request_bias_parse(const request_rules *rules, json_t *body, request *r, error *failure);
+// messages or prompt, to ids.
+status request_prompt_parse(const request_rules *rules, json_t *body, encoder *e, request *r,
+                            error *failure);

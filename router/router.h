@@ -1,0 +1,45 @@
+// The router as a whole: what its parts share. One event loop owns everything here; the only other
+// threads are nng's, which push into the registry's queue, and the helper of offload.h, which sees
+// nothing but its job.
+#pragma once
+
+#include "base/metrics.h"
+#include "router/history.h"
+#include "router/offload.h"
+#include "router/registry.h"
+#include "router/router_metrics.h"
+#include "router/request.h"
+
+typedef struct dispatcher dispatcher;
+
+typedef struct router {
+    router_settings *settings;
+    prompt_model model;
+    uint64_t incarnation;
+    uint64_t started_us, started_s;
+    char fingerprint[24]; // of the weights, for answers
+    http_loop *loop;
+    http_server *server;
+    registry *registry;
+    dispatcher *dispatcher;
+    offload *offload;
+    history *history;
+    router_metrics *metrics;
+    encoder *encoder; // of the loop's thread
+    bool draining;
+    bool drain_cut; // requests were cut by the drain's deadline
+} router;
+
+status router_open(router_settings *settings, router **opened, error *failure);
+// Serve until a drain has ended. 0: every request was finished; 1: some were cut.
+int router_run(router *r);
+void router_close(router *r);
+
+// Tokens of a sequence that the living workers take; the file's own number while none lives.
+uint32_t router_context(const router *r);
+// Whether a request could be served now; else a sentence.
+bool router_ready(const router *r, char reason[160]);
+
+// api.c and status_api.c
+extern const http_route router_routes[];
+extern const size_t router_route_count;

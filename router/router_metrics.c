@@ -1,0 +1,142 @@
+#include "router/router_metrics.h"
+
+#include <stdlib.h>
+
+static const double token_buckets[] = { 0.001, 0.0025, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03,
+                                        0.05,  0.075,  0.1,   0.15,   0.25, 0.5,   1,    2.5 };
+#define TOKEN_BUCKETS token_buckets, sizeof token_buckets / sizeof *token_buckets
+
+// clang-format off
+#define COUNTER(name, help, ...) { name, METRICS_COUNTER, help, { __VA_ARGS__ }, NULL, 0 }
+#define GAUGE(name, help, ...) { name, METRICS_GAUGE, help, { __VA_ARGS__ }, NULL, 0 }
+#define HISTOGRAM(name, help) { name, METRICS_HISTOGRAM, help, { NULL }, NULL, 0 }
+
+static const metrics_spec specs[ROUTER_METRIC_COUNT] = {
+    [ROUTER_METRIC_REQUESTS] = COUNTER("penstock_requests_total",
+        "Completion requests by how they ended: stop, length, abort, error, rejected.", "outcome"),
+    [ROUTER_METRIC_HTTP] = COUNTER("penstock_http_responses_total",
+        "HTTP answers by route and status code; code 0: the client left before one.", "route", "code"),
+    [ROUTER_METRIC_TTFT] = HISTOGRAM("penstock_time_to_first_token_seconds",
+        "From the request's arrival to its first token in the router."),
+    [ROUTER_METRIC_TOKEN_TIME] = { "penstock_time_per_output_token_seconds", METRICS_HISTOGRAM,
+        "Mean time between the tokens of a finished request after its first.", { NULL }, TOKEN_BUCKETS },
+    [ROUTER_METRIC_REQUEST_TIME] = HISTOGRAM("penstock_request_seconds",
+        "From the request's arrival to its end, finished requests only."),
+    [ROUTER_METRIC_QUEUE_TIME] = HISTOGRAM("penstock_queue_seconds",
+        "From the parsed request to its first ticket."),
+    [ROUTER_METRIC_PREFILL_TIME] = HISTOGRAM("penstock_prefill_seconds",
+        "Computation of a prompt, as its worker reports it."),
+    [ROUTER_METRIC_HANDOFF_TIME] = HISTOGRAM("penstock_handoff_seconds",
+        "From the end of the prefill to the first decode step, where both happened on different workers."),
+    [ROUTER_METRIC_PROMPT_TOKENS] = COUNTER("penstock_prompt_tokens_total",
+        "Prompt tokens of requests that were placed."),
+    [ROUTER_METRIC_CACHED_TOKENS] = COUNTER("penstock_cached_tokens_total",
+        "Prompt tokens that no worker had to compute."),
+    [ROUTER_METRIC_GENERATED_TOKENS] = COUNTER("penstock_generated_tokens_total",
+        "Tokens that were billed to requests."),
+    [ROUTER_METRIC_RETRIES] = COUNTER("penstock_retries_total",
+        "Further attempts by cause.", "reason"),
+    [ROUTER_METRIC_FALLBACKS] = COUNTER("penstock_fallbacks_total",
+        "Requests that did not go the usual way, by reason.", "reason"),
+    [ROUTER_METRIC_STALE] = COUNTER("penstock_stale_messages_total",
+        "Reports of workers that were dropped: for requests that ended, or for older attempts.", "kind"),
+    [ROUTER_METRIC_UNKNOWN_FIELDS] = COUNTER("penstock_unknown_request_fields_total",
+        "Fields of request bodies that nobody documents and that were ignored."),
+    [ROUTER_METRIC_REGISTRATIONS_REFUSED] = COUNTER("penstock_registrations_refused_total",
+        "Workers that were not let in."),
+    [ROUTER_METRIC_WORKERS_LOST] = COUNTER("penstock_workers_lost_total",
+        "Workers that left, died or were replaced."),
+    [ROUTER_METRIC_WORKERS] = GAUGE("penstock_workers",
+        "Workers by role and state.", "role", "state"),
+    [ROUTER_METRIC_REQUESTS_NOW] = GAUGE("penstock_requests",
+        "Requests at present: parsing, waiting, running.", "state"),
+    [ROUTER_METRIC_CONNECTIONS] = GAUGE("penstock_http_connections",
+        "Open client connections."),
+    [ROUTER_METRIC_CREDIT_PAGES] = GAUGE("penstock_credit_pages",
+        "Page credits of this router by role: granted, spent.", "role", "state"),
+    [ROUTER_METRIC_POOL_PAGES] = GAUGE("penstock_pool_pages",
+        "Pages of the workers' pools by role, as they report them: free, held, quarantined.", "role", "state"),
+    [ROUTER_METRIC_READY] = GAUGE("penstock_ready", "1 where requests can be served now."),
+    [ROUTER_METRIC_DRAINING] = GAUGE("penstock_draining", "1 after SIGTERM."),
+    [ROUTER_METRIC_STARTED] = GAUGE("penstock_start_time_seconds", "When the process started, in Unix time."),
+    [ROUTER_METRIC_BUILD] = GAUGE("penstock_build_info", "1, with the version as a label.", "version"),
+};
+// clang-format on
+
+struct router_metrics {
+    metrics *registry;
+    metrics_spec specs[ROUTER_METRIC_COUNT];
+    metrics_series *plain[ROUTER_METRIC_COUNT]; // of metrics without labels
+};
+
+status router_metrics_open(router_metrics **opened)
+{
+    router_metrics *m = calloc(1, sizeof *m);
+    if (!m)
+        return STATUS_NO_MEMORY;
+    for (size_t i = 0; i < ROUTER_METRIC_COUNT; i++) {
+        m->specs[i] = specs[i];
+        if (specs[i].kind == METRICS_HISTOGRAM && !specs[i].buckets) {
+            m->specs[i].buckets = metrics_latency_buckets;
+            m->specs[i].bucket_count = metrics_latency_bucket_count;
+        }
+    }
+    status result = metrics_open(m->specs, ROUTER_METRIC_COUNT, &m->registry);
+    if (result != STATUS_OK) {
+        free(m);
+        return result;
+    }
+    for (size_t i = 0; i < ROUTER_METRIC_COUNT; i++)
+        if (!specs[i].labels[0])
+            m->plain[i] = metrics_series_of(m->registry, i, NULL);
+    // Series that alarms look at exist from the start.
+    static const char *const outcomes[] = { "stop", "length", "abort", "error", "rejected" };
+    for (size_t i = 0; i < sizeof outcomes / sizeof *outcomes; i++)
+        router_metrics_add(m, ROUTER_METRIC_REQUESTS, outcomes[i], NULL, 0);
+    router_metrics_set(m, ROUTER_METRIC_BUILD, PENSTOCK_VERSION, NULL, 1);
+    *opened = m;
+    return STATUS_OK;
+}
+
+void router_metrics_close(router_metrics *m)
+{
+    if (!m)
+        return;
+    metrics_close(m->registry);
+    free(m);
+}
+
+static metrics_series *series(router_metrics *m, router_metric metric, const char *label,
+                              const char *label_two)
+{
+    const char *labels[] = { label, label_two };
+    return m->plain[metric] ? m->plain[metric] : metrics_series_of(m->registry, metric, labels);
+}
+
+void router_metrics_add(router_metrics *m, router_metric metric, const char *label,
+                        const char *label_two, double amount)
+{
+    metrics_add(series(m, metric, label, label_two), amount);
+}
+
+void router_metrics_set(router_metrics *m, router_metric metric, const char *label,
+                        const char *label_two, double value)
+{
+    metrics_set(series(m, metric, label, label_two), value);
+}
+
+void router_metrics_observe(router_metrics *m, router_metric metric, double seconds)
+{
+    metrics_observe(m->plain[metric], seconds);
+}
+
+double router_metrics_value(router_metrics *m, router_metric metric, const char *label,
+                            const char *label_two)
+{
+    return metrics_value(series(m, metric, label, label_two));
+}
+
+void router_metrics_render(router_metrics *m, buffer *out)
+{
+    metrics_render(m->registry, out);
+}

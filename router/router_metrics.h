@@ -1,0 +1,52 @@
+// Every metric of the router, in one table (router_metrics.c), and the series that the loop
+// updates.
+//
+// Labels come from fixed lists: routes, outcomes, reasons, roles, worker names; never from clients.
+// Gauges are set when somebody scrapes, from the state itself, so that they cannot go stale.
+#pragma once
+
+#include "base/metrics.h"
+
+typedef enum router_metric {
+    ROUTER_METRIC_REQUESTS, // outcome
+    ROUTER_METRIC_HTTP,     // route, code
+    ROUTER_METRIC_TTFT,
+    ROUTER_METRIC_TOKEN_TIME,
+    ROUTER_METRIC_REQUEST_TIME,
+    ROUTER_METRIC_QUEUE_TIME,
+    ROUTER_METRIC_PREFILL_TIME,
+    ROUTER_METRIC_HANDOFF_TIME,
+    ROUTER_METRIC_PROMPT_TOKENS,
+    ROUTER_METRIC_CACHED_TOKENS,
+    ROUTER_METRIC_GENERATED_TOKENS,
+    ROUTER_METRIC_RETRIES,   // reason
+    ROUTER_METRIC_FALLBACKS, // reason
+    ROUTER_METRIC_STALE,     // kind
+    ROUTER_METRIC_UNKNOWN_FIELDS,
+    ROUTER_METRIC_REGISTRATIONS_REFUSED,
+    ROUTER_METRIC_WORKERS_LOST,
+    ROUTER_METRIC_WORKERS,      // role, state
+    ROUTER_METRIC_REQUESTS_NOW, // state
+    ROUTER_METRIC_CONNECTIONS,
+    ROUTER_METRIC_CREDIT_PAGES, // role, state
+    ROUTER_METRIC_POOL_PAGES,   // role, state
+    ROUTER_METRIC_READY,
+    ROUTER_METRIC_DRAINING,
+    ROUTER_METRIC_STARTED,
+    ROUTER_METRIC_BUILD, // version
+    ROUTER_METRIC_COUNT,
+} router_metric;
+
+typedef struct router_metrics router_metrics;
+
+status router_metrics_open(router_metrics **opened);
+void router_metrics_close(router_metrics *m); // NULL is allowed
+// Up to two label values, as many as the metric has.
+void router_metrics_add(router_metrics *m, router_metric metric, const char *label,
+                        const char *label_two, double amount);
+void router_metrics_set(router_metrics *m, router_metric metric, const char *label,
+                        const char *label_two, double value);
+void router_metrics_observe(router_metrics *m, router_metric metric, double seconds);
+double router_metrics_value(router_metrics *m, router_metric metric, const char *label,
+                            const char *label_two);
+void router_metrics_render(router_metrics *m, buffer *out);

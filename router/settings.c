@@ -1,0 +1,74 @@
+#include "router/settings.h"
+
+#define FIELD(name) offsetof(router_settings, name)
+
+// clang-format off
+static const config_key router_keys[] = {
+    { "control.listen", CONFIG_STRING, FIELD(control_listen), "tcp://127.0.0.1:7000", 0, 0, "",
+      "Where workers register: tcp://host:port or ipc:///path.", NULL },
+    { "control.heartbeat", CONFIG_DURATION, FIELD(heartbeat_us), "500ms", 10e3, 60e6, "",
+      "How often router and worker speak.", NULL },
+    { "control.suspect_after", CONFIG_DURATION, FIELD(suspect_after_us), "1500ms", 20e3, 600e6, "",
+      "A worker silent for this long gets no new work.", NULL },
+    { "control.dead_after", CONFIG_DURATION, FIELD(dead_after_us), "3s", 40e3, 600e6, "",
+      "A worker silent for this long is dead: its requests go to another one.", NULL },
+    { "control.workers_max", CONFIG_INT, FIELD(workers_max), "1024", 1, 65536, "workers",
+      "Workers that may be registered at a time.", NULL },
+    { "router.model", CONFIG_STRING, FIELD(model), "", 0, 0, "",
+      "GGUF file whose tokenizer and chat template are used; workers must serve the same file.", NULL },
+    { "router.model_name", CONFIG_STRING, FIELD(model_name), "", 0, 0, "",
+      "The model's name in the API; empty: the file's name without its ending.", NULL },
+    { "router.model_aliases", CONFIG_STRINGS, FIELD(aliases), "", 0, 0, "",
+      "Further names that requests may use.", NULL },
+    { "router.queue_max", CONFIG_INT, FIELD(queue_max), "512", 1, 1000000, "requests",
+      "Requests that may wait for room on a worker; more are answered 429.", NULL },
+    { "router.running_max", CONFIG_INT, FIELD(running_max), "4096", 1, 1000000, "requests",
+      "Requests under way in all, waiting ones included; more are answered 429.", NULL },
+    { "router.retry_budget", CONFIG_DURATION, FIELD(retry_budget_us), "30s", 0, 3600e6, "",
+      "A request whose worker failed is tried again for this long.", NULL },
+    { "router.request_timeout", CONFIG_DURATION, FIELD(request_timeout_us), "30min", 0, 86400e6, "",
+      "A request must be answered in this time; 0: no limit.", NULL },
+    { "router.drain_deadline", CONFIG_DURATION, FIELD(drain_deadline_us), "30s", 0, 86400e6, "",
+      "After SIGTERM running requests may go on for this long.", NULL },
+    { "router.silence", CONFIG_DURATION, FIELD(silence_us), "15s", 100e3, 3600e6, "",
+      "A stream without a token for this long gets a comment line, so that proxies keep it.", NULL },
+    { "router.offload_bytes", CONFIG_BYTES, FIELD(offload_bytes), "32KiB", 0, 268435456, "bytes",
+      "Larger request bodies are parsed and tokenised on a helper thread.", NULL },
+    { "router.history", CONFIG_INT, FIELD(history), "1024", 1, 1000000, "requests",
+      "Finished requests that /requests/{id} still explains.", NULL },
+    { "policy.local_prefill_tokens", CONFIG_INT, FIELD(local_prefill_tokens), "64", 0, 1e9, "tokens",
+      "Prompts of at most this many tokens are computed by the decode worker itself.", NULL },
+    { "policy.local_prefill", CONFIG_BOOL, FIELD(local_prefill), "true", 0, 0, "",
+      "Whether decode workers compute prompts while no prefill worker is alive.", NULL },
+    { "policy.mixed_numeric_ids", CONFIG_BOOL, FIELD(mixed_numeric_ids), "false", 0, 0, "",
+      "Whether workers with unlike numeric ids may pair and recover each other's requests.", NULL },
+    { "api.debug", CONFIG_BOOL, FIELD(debug), "false", 0, 0, "",
+      "Allow the request extension logits_hash.", NULL },
+    { "api.stop_strings_max", CONFIG_INT, FIELD(stop_strings_max), "16", 1, 64, "strings",
+      "Stop strings of one request.", NULL },
+    { "api.logit_bias_max", CONFIG_INT, FIELD(logit_bias_max), "1024", 1, 65536, "tokens",
+      "Entries of a request's logit_bias.", NULL },
+    { "api.top_logprobs_max", CONFIG_INT, FIELD(top_logprobs_max), "20", 0, 20, "tokens",
+      "Alternatives per token that a request may ask for.", NULL },
+};
+// clang-format on
+
+static const config_section router_section = { router_keys,
+                                               sizeof router_keys / sizeof *router_keys };
+
+static const config_part router_parts[] = {
+    { &log_config_section, FIELD(log) },
+    { &http_config_section, FIELD(http) },
+    { &router_section, 0 },
+    { &fault_config_section, FIELD(faults) },
+};
+
+const config_program router_program = {
+    .name = "penstock-router",
+    .summary =
+        "The front of a Penstock cluster: takes OpenAI-style requests, places them on prefill "
+        "and decode workers, streams the answers.",
+    .parts = router_parts,
+    .part_count = sizeof router_parts / sizeof *router_parts,
+    .settings_size = sizeof(router_settings),
+};

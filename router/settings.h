@@ -1,0 +1,35 @@
+// The router's configuration: every key with its default, range, unit and sentence is in
+// settings.c; `--print-config` prints them. Read only after start.
+#pragma once
+
+#include "base/config.h"
+#include "base/fault.h"
+#include "base/log.h"
+#include "net/http.h"
+
+typedef struct router_settings {
+    log_settings log;
+    fault_settings faults;
+    http_settings http;
+    char *control_listen;
+    int64_t heartbeat_us, suspect_after_us, dead_after_us;
+    int64_t workers_max;
+    char *model;      // path of the GGUF file with tokenizer and template
+    char *model_name; // what clients call it; empty: from the file's name
+    config_strings aliases;
+    int64_t queue_max;   // requests that wait for credits
+    int64_t running_max; // requests under way in all
+    int64_t retry_budget_us;
+    int64_t request_timeout_us; // 0: none
+    int64_t drain_deadline_us;
+    int64_t silence_us; // an SSE comment after this long without a token
+    uint64_t offload_bytes;
+    int64_t history;
+    int64_t local_prefill_tokens;
+    bool local_prefill;     // may a decode worker compute a prompt where no prefill worker lives
+    bool mixed_numeric_ids; // may an attempt go on with other numbers
+    bool debug;
+    int64_t stop_strings_max, logit_bias_max, top_logprobs_max;
+} router_settings;
+
+extern const config_program router_program;
