@@ -39,6 +39,7 @@ typedef struct registry_worker {
     uint64_t incarnation;
     char name[64];
     char version[32];
+    char pair_url[256];
     policy_role role;
     hash128 numeric_id;
     char kv_layout[64];

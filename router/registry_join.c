@@ -63,6 +63,8 @@ static status register_check(const registry *r, const Penstock__Register *m, err
         return error_set(failure, STATUS_PEER_PROTOCOL, "pair_url",
                          "pair_url is \"%.100s\"; it must begin with tcp:// or ipc://",
                          m->pair_url);
+    if (strlen(m->pair_url) >= sizeof((registry_worker *)0)->pair_url)
+        return error_set(failure, STATUS_PEER_PROTOCOL, "pair_url", "pair_url is too long");
     if (m->role == PENSTOCK__ROLE__ROLE_DECODE &&
         (strlen(m->fabric_host) >= sizeof((registry_worker *)0)->fabric_host ||
          m->fabric_port > 65535))
@@ -84,6 +86,7 @@ static registry_worker *worker_new(registry *r, const Penstock__Register *m)
     w->serial = ++r->next_serial;
     w->incarnation = m->incarnation;
     text_copy(w->name, sizeof w->name, m->worker);
+    text_copy(w->pair_url, sizeof w->pair_url, m->pair_url);
     text_copy(w->version, sizeof w->version, m->version);
     text_copy(w->kv_layout, sizeof w->kv_layout, m->model->kv_layout);
     text_copy(w->fabric_host, sizeof w->fabric_host, m->fabric_host);
@@ -105,12 +108,12 @@ static status worker_join(registry *r, const Penstock__Register *m, error *failu
 {
     for (size_t i = 0; i < r->count; i++) {
         registry_worker *known = r->workers[i];
-        if (known->incarnation == m->incarnation)
+        bool same = known->incarnation == m->incarnation;
+        if (same && strcmp(known->pair_url, m->pair_url) == 0)
             return STATUS_OK; // it asked again: it has its pair already
-        if (strcmp(known->name, m->worker) == 0 &&
-            known->role ==
-                (m->role == PENSTOCK__ROLE__ROLE_DECODE ? POLICY_DECODE : POLICY_PREFILL)) {
-            registry_lose(r, known, STATUS_PEER_CLOSED); // it was started anew
+        policy_role role = m->role == PENSTOCK__ROLE__ROLE_DECODE ? POLICY_DECODE : POLICY_PREFILL;
+        if (same || (known->role == role && strcmp(known->name, m->worker) == 0)) {
+            registry_lose(r, known, STATUS_PEER_CLOSED); // it lost its pair, or was started anew
             break;
         }
     }

@@ -16,7 +16,7 @@
 #include "text/stop.h"
 
 #define REQUEST_DEPTH_MAX 64
-#define REQUEST_STOP_IDS_MAX 64
+#define REQUEST_STOP_IDS_MAX MESSAGE_STOP_IDS_MAX
 
 typedef enum request_kind { REQUEST_CHAT, REQUEST_COMPLETION } request_kind;
 

@@ -61,7 +61,7 @@ status request_stop_ids_parse(const request_rules *rules, json_t *body, request 
         return STATUS_OK;
     if (!json_is_array(value) || json_array_size(value) > REQUEST_STOP_IDS_MAX)
         return error_set(failure, STATUS_INVALID, "stop_token_ids",
-                         "stop_token_ids must be an array of at most %d token ids",
+                         "stop_token_ids must be an array of at most %u token ids",
                          REQUEST_STOP_IDS_MAX);
     for (size_t i = 0; i < json_array_size(value); i++) {
         status result = token_id_parse(rules, json_array_get(value, i), "stop_token_ids", i,

@@ -31,7 +31,8 @@ typedef struct router {
 } router;
 
 status router_open(router_settings *settings, router **opened, error *failure);
-// Serve until a drain has ended. 0: every request was finished; 1: some were cut.
+// Serve until a drain has ended. The exit status: 0 every request was finished, 1 failure, 3 some
+// were cut.
 int router_run(router *r);
 void router_close(router *r);
 

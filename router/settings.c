@@ -46,7 +46,7 @@ static const config_key router_keys[] = {
       "Allow the request extension logits_hash.", NULL },
     { "api.stop_strings_max", CONFIG_INT, FIELD(stop_strings_max), "16", 1, 64, "strings",
       "Stop strings of one request.", NULL },
-    { "api.logit_bias_max", CONFIG_INT, FIELD(logit_bias_max), "1024", 1, 65536, "tokens",
+    { "api.logit_bias_max", CONFIG_INT, FIELD(logit_bias_max), "1024", 1, 1024, "tokens",
       "Entries of a request's logit_bias.", NULL },
     { "api.top_logprobs_max", CONFIG_INT, FIELD(top_logprobs_max), "20", 0, 20, "tokens",
       "Alternatives per token that a request may ask for.", NULL },

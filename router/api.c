@@ -1,0 +1,77 @@
+// The routes of the API: completions and models; the table of all routes.
+#include "router/dispatcher.h"
+#include "router/status_api.h"
+
+#include <inttypes.h>
+
+static void handle_chat(http_request *http, void *context)
+{
+    router *r = context;
+    dispatcher_begin(r->dispatcher, http, REQUEST_CHAT);
+}
+
+static void handle_completions(http_request *http, void *context)
+{
+    router *r = context;
+    dispatcher_begin(r->dispatcher, http, REQUEST_COMPLETION);
+}
+
+static void append_model(const router *r, const char *name, buffer *out)
+{
+    buffer_append_text(out, "{\"id\":");
+    buffer_append_json(out, slice_of(name));
+    buffer_printf(out,
+                  ",\"object\":\"model\",\"created\":%" PRIu64
+                  ",\"owned_by\":\"penstock\",\"max_model_len\":%u}",
+                  r->started_s, router_context(r));
+}
+
+static void handle_models(http_request *http, void *context)
+{
+    router *r = context;
+    buffer out = { 0 };
+    buffer_append_text(&out, "{\"object\":\"list\",\"data\":[");
+    append_model(r, r->model.identity.name, &out);
+    for (size_t i = 0; i < r->settings->aliases.count; i++) {
+        buffer_append_byte(&out, ',');
+        append_model(r, r->settings->aliases.items[i], &out);
+    }
+    buffer_append_text(&out, "]}");
+    http_respond(http, 200, "application/json", buffer_slice(&out));
+    buffer_close(&out);
+}
+
+static void handle_model(http_request *http, void *context)
+{
+    router *r = context;
+    slice name = http_request_rest(http);
+    const char *found =
+        slice_equal(name, slice_of(r->model.identity.name)) ? r->model.identity.name : NULL;
+    for (size_t i = 0; !found && i < r->settings->aliases.count; i++)
+        if (slice_equal(name, slice_of(r->settings->aliases.items[i])))
+            found = r->settings->aliases.items[i];
+    if (!found) {
+        http_respond_error(http, 404, NULL, "model", "model_not_found",
+                           "there is no model of this name; see /v1/models");
+        return;
+    }
+    buffer out = { 0 };
+    append_model(r, found, &out);
+    http_respond(http, 200, "application/json", buffer_slice(&out));
+    buffer_close(&out);
+}
+
+const http_route router_routes[] = {
+    { "POST", "/v1/chat/completions", handle_chat, HTTP_JSON_BODY },
+    { "POST", "/v1/completions", handle_completions, HTTP_JSON_BODY },
+    { "GET", "/v1/models", handle_models, 0 },
+    { "GET", "/v1/models/*", handle_model, 0 },
+    { "GET", "/health", status_api_health, 0 },
+    { "GET", "/ready", status_api_ready, 0 },
+    { "GET", "/metrics", status_api_metrics, 0 },
+    { "GET", "/cluster", status_api_cluster, 0 },
+    { "GET", "/requests/*", status_api_request, 0 },
+    { "GET", "/", status_api_page, 0 },
+    { "GET", "/ui/*", status_api_page, 0 },
+};
+const size_t router_route_count = sizeof router_routes / sizeof *router_routes;

@@ -1,0 +1,394 @@
+#include "router/dispatcher_private.h"
+
+#include "base/clock.h"
+#include "base/random.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#define TOP_P_MIN 1e-9f // top_p 0 means "the best token": the smallest share that keeps one
+
+// ---- the queue
+// ------------------------------------------------------------------------------------------
+
+void dispatcher_enqueue(dispatcher *d, exchange *x, bool front)
+{
+    exchange_queue *q = &d->queues[x->request.priority];
+    x->state = EXCHANGE_WAITING;
+    x->queue_previous = front ? NULL : q->last;
+    x->queue_next = front ? q->first : NULL;
+    if (x->queue_previous)
+        x->queue_previous->queue_next = x;
+    else
+        q->first = x;
+    if (x->queue_next)
+        x->queue_next->queue_previous = x;
+    else
+        q->last = x;
+    q->count++;
+    d->counts.waiting++;
+}
+
+void dispatcher_dequeue(dispatcher *d, exchange *x)
+{
+    exchange_queue *q = &d->queues[x->request.priority];
+    if (x->queue_previous)
+        x->queue_previous->queue_next = x->queue_next;
+    else
+        q->first = x->queue_next;
+    if (x->queue_next)
+        x->queue_next->queue_previous = x->queue_previous;
+    else
+        q->last = x->queue_previous;
+    x->queue_previous = x->queue_next = NULL;
+    q->count--;
+    d->counts.waiting--;
+}
+
+int dispatcher_retry_after(const dispatcher *d)
+{
+    if (d->rate <= 0)
+        return 2;
+    double seconds = ceil((double)d->counts.waiting / d->rate);
+    return seconds < 1 ? 1 : seconds > 60 ? 60 : (int)seconds;
+}
+
+// ---- credits
+// --------------------------------------------------------------------------------------------
+
+static void share_spend(exchange_share *share, registry_worker *w, uint64_t tokens,
+                        bool outstanding, bool alone)
+{
+    *share = (exchange_share){ w->serial, policy_pages(w->page_tokens, tokens),
+                               outstanding ? tokens : 0 };
+    w->pages_spent += share->pages;
+    w->tokens_outstanding += share->tokens;
+    w->sequences_spent++;
+    w->alone = w->alone || alone;
+}
+
+void dispatcher_release(dispatcher *d, exchange_share *share)
+{
+    registry_worker *w = share->serial ? registry_find(d->router->registry, share->serial) : NULL;
+    if (w) {
+        w->pages_spent -= share->pages;
+        w->tokens_outstanding -= share->tokens;
+        w->sequences_spent--;
+        w->alone = false; // it ran by itself, if at all
+    }
+    *share = (exchange_share){ 0 };
+}
+
+static void cancel_send(dispatcher *d, const exchange *x, uint64_t serial)
+{
+    registry_worker *w = serial ? registry_find(d->router->registry, serial) : NULL;
+    if (!w)
+        return;
+    Penstock__RequestId id = PENSTOCK__REQUEST_ID__INIT;
+    Penstock__Cancel cancel = PENSTOCK__CANCEL__INIT;
+    Penstock__ToWorker m = PENSTOCK__TO_WORKER__INIT;
+    id.router = d->router->incarnation;
+    id.number = x->number;
+    cancel.request = &id;
+    cancel.attempt = x->attempt;
+    m.body_case = PENSTOCK__TO_WORKER__BODY_CANCEL;
+    m.cancel = &cancel;
+    // Not urgent: it must not pass its own ticket.
+    registry_send(d->router->registry, w, &m, false);
+}
+
+void dispatcher_recall(dispatcher *d, exchange *x)
+{
+    cancel_send(d, x, x->decode.serial);
+    cancel_send(d, x, x->prefill.serial);
+    dispatcher_release(d, &x->decode);
+    dispatcher_release(d, &x->prefill);
+}
+
+// ---- tickets
+// --------------------------------------------------------------------------------------------
+
+static void sampling_fill(const exchange *x, Penstock__Sampling *out)
+{
+    const request_sampling *s = &x->request.sampling;
+    out->temperature = (float)s->temperature;
+    out->top_p = s->top_p < (double)TOP_P_MIN ? TOP_P_MIN : (float)s->top_p;
+    out->min_p = (float)s->min_p;
+    out->typical_p = (float)s->typical_p;
+    out->top_k = (int32_t)s->top_k;
+    out->repetition_penalty = (float)s->repetition_penalty;
+    out->frequency_penalty = (float)s->frequency_penalty;
+    out->presence_penalty = (float)s->presence_penalty;
+    out->seed = (uint64_t)s->seed;
+    out->n_bias_tokens = out->n_biases = x->request.bias_count;
+    out->bias_tokens = x->request.bias_tokens;
+    out->biases = x->request.biases;
+    out->top_logprobs = (uint32_t)x->request.top_logprobs;
+}
+
+// Prompt, then what earlier attempts delivered. False: no memory.
+static bool tokens_fill(dispatcher *d, const exchange *x)
+{
+    d->scratch.count = 0;
+    for (size_t i = 0; i < x->request.prompt.count; i++)
+        if (!token_list_append(&d->scratch, x->request.prompt.ids[i]))
+            return false;
+    for (size_t i = 0; i < x->stream.received.count; i++)
+        if (!token_list_append(&d->scratch, x->stream.received.ids[i]))
+            return false;
+    return true;
+}
+
+static void peer_fill(Penstock__PlanPeer *peer, const registry_worker *w)
+{
+    penstock__plan_peer__init(peer);
+    peer->incarnation = w->incarnation;
+    if (w->role == POLICY_DECODE) {
+        peer->host = (char *)w->fabric_host;
+        peer->port = w->fabric_port;
+    }
+}
+
+// Microseconds; 0: no deadline. One that has just passed is the tick's to end.
+static uint64_t time_left(const exchange *x)
+{
+    uint64_t now = clock_now_us();
+    if (x->deadline_us == 0)
+        return 0;
+    return x->deadline_us > now ? x->deadline_us - now : 1;
+}
+
+// Both workers get the same ticket, each with the other one's name.
+static status tickets_send(dispatcher *d, exchange *x, registry_worker *decode,
+                           registry_worker *prefill)
+{
+    Penstock__RequestId id = PENSTOCK__REQUEST_ID__INIT;
+    Penstock__Sampling sampling = PENSTOCK__SAMPLING__INIT;
+    Penstock__Ticket t = PENSTOCK__TICKET__INIT;
+    Penstock__ToWorker m = PENSTOCK__TO_WORKER__INIT;
+    Penstock__PlanPeer peer;
+    if (!tokens_fill(d, x))
+        return STATUS_NO_MEMORY;
+    id.router = d->router->incarnation;
+    id.number = x->number;
+    sampling_fill(x, &sampling);
+    t.request = &id;
+    t.attempt = x->attempt;
+    t.n_tokens = d->scratch.count;
+    t.tokens = d->scratch.ids;
+    t.prompt_count = (uint32_t)x->request.prompt.count;
+    t.max_tokens = (uint32_t)x->request.max_tokens;
+    t.min_tokens = (uint32_t)x->request.min_tokens;
+    t.ignore_eos = x->request.ignore_eos;
+    t.n_stop_ids = x->request.stop_id_count;
+    t.stop_ids = x->request.stop_ids;
+    t.sampling = &sampling;
+    t.priority = (uint32_t)x->request.priority;
+    t.timeout_us = time_left(x);
+    t.logits_hash = x->request.logits_hash;
+    t.alone = x->alone;
+    m.body_case = PENSTOCK__TO_WORKER__BODY_TICKET;
+    m.ticket = &t;
+    if (prefill) {
+        peer_fill(&peer, prefill);
+        t.prefill = &peer;
+    }
+    status result = registry_send(d->router->registry, decode, &m, false);
+    if (result != STATUS_OK || !prefill)
+        return result;
+    peer_fill(&peer, decode);
+    t.prefill = NULL;
+    t.decode = &peer;
+    return registry_send(d->router->registry, prefill, &m, false);
+}
+
+// ---- placing
+// --------------------------------------------------------------------------------------------
+
+static bool view_build(dispatcher *d, policy_view *view)
+{
+    registry *workers = d->router->registry;
+    const router_settings *settings = d->router->settings;
+    size_t count = registry_count(workers);
+    if (count > d->view_capacity) {
+        policy_worker *grown = realloc(d->view, count * sizeof *grown);
+        if (!grown)
+            return false;
+        d->view = grown;
+        d->view_capacity = count;
+    }
+    for (size_t i = 0; i < count; i++) {
+        const registry_worker *w = registry_at(workers, i);
+        d->view[i] = (policy_worker){
+            .role = w->role,
+            .alive = w->state != REGISTRY_JOINING,
+            .usable = registry_usable(w),
+            .alone = w->alone,
+            .numeric_id = w->numeric_id,
+            .page_tokens = w->page_tokens,
+            .pages_max = w->page_credits,
+            .pages_spent = w->pages_spent,
+            .sequences_max = w->sequences,
+            .sequences_spent = w->sequences_spent,
+            .tokens_outstanding = w->tokens_outstanding,
+            .tokens_per_s = w->prefill_tokens_per_s,
+        };
+    }
+    *view = (policy_view){ .workers = d->view,
+                           .count = count,
+                           .local_prefill_tokens = (uint64_t)settings->local_prefill_tokens,
+                           .local_prefill = settings->local_prefill,
+                           .mixed_numeric_ids = settings->mixed_numeric_ids };
+    return true;
+}
+
+static policy_plan plan_make(dispatcher *d, const exchange *x)
+{
+    policy_view view;
+    policy_ask ask = { .tokens = x->request.prompt.count + x->stream.received.count,
+                       .bound = x->stream.received.count > 0,
+                       .numeric_id = x->numeric_id,
+                       .alone = x->alone,
+                       .avoid = SIZE_MAX };
+    if (!view_build(d, &view))
+        return (policy_plan){ .verdict = POLICY_WAIT };
+    for (size_t i = 0; x->avoid && i < view.count; i++)
+        if (registry_at(d->router->registry, i)->serial == x->avoid)
+            ask.avoid = i;
+    return policy_place(&view, &ask);
+}
+
+static void place_note(exchange *x, const policy_plan *plan, const registry_worker *decode,
+                       const registry_worker *prefill)
+{
+    router *r = x->dispatcher->router;
+    timeline *t = exchange_timeline(x);
+    uint64_t now = clock_now_us();
+    if (plan->local != POLICY_LOCAL_NOT)
+        router_metrics_add(r->metrics, ROUTER_METRIC_FALLBACKS, policy_local_name(plan->local),
+                           NULL, 1);
+    if (plan->mixed)
+        router_metrics_add(r->metrics, ROUTER_METRIC_FALLBACKS, "mixed_numeric_ids", NULL, 1);
+    if (x->attempt == 1)
+        router_metrics_observe(r->metrics, ROUTER_METRIC_QUEUE_TIME,
+                               (double)(now - x->queued_us) / 1e6);
+    if (!t)
+        return;
+    if (x->attempt == 1)
+        t->routed = now;
+    t->attempts = x->attempt;
+    t->local = plan->local == POLICY_LOCAL_NOT ? NULL : policy_local_name(plan->local);
+    memcpy(t->decode_worker, decode->name, sizeof t->decode_worker);
+    if (prefill)
+        memcpy(t->prefill_worker, prefill->name, sizeof t->prefill_worker);
+    else
+        t->prefill_worker[0] = 0;
+}
+
+static void exchange_place(dispatcher *d, exchange *x, const policy_plan *plan)
+{
+    registry *workers = d->router->registry;
+    registry_worker *decode = registry_at(workers, plan->decode);
+    registry_worker *prefill =
+        plan->prefill == SIZE_MAX ? NULL : registry_at(workers, plan->prefill);
+    uint64_t tokens = x->request.prompt.count + x->stream.received.count;
+    dispatcher_dequeue(d, x);
+    x->state = EXCHANGE_RUNNING;
+    d->counts.running++;
+    x->attempt++;
+    x->attempt_tokens = 0;
+    x->decode_spoke = false;
+    x->numeric_id = decode->numeric_id;
+    share_spend(&x->decode, decode, tokens, prefill == NULL, x->alone);
+    if (prefill)
+        share_spend(&x->prefill, prefill, tokens, true, x->alone);
+    place_note(x, plan, decode, prefill);
+    status result = tickets_send(d, x, decode, prefill);
+    if (result != STATUS_OK) {
+        error_set(&x->last_failure, result, "", "a worker took no ticket: %s", status_text(result));
+        dispatcher_retry(d, x, "send_failed", decode->serial, false);
+    }
+}
+
+// Place, wait or give up. True: the queue can go on behind it.
+static bool head_serve(dispatcher *d, exchange *x)
+{
+    if (x->not_before_us > clock_now_us())
+        return true;
+    policy_plan plan = plan_make(d, x);
+    bool fresh = x->failing_since_us == 0;
+    if (plan.verdict == POLICY_PLACED) {
+        exchange_place(d, x, &plan);
+    } else if (plan.verdict == POLICY_WAIT) {
+        return false;
+    } else if (plan.verdict == POLICY_TOO_LARGE) {
+        exchange_fail(x, 503, "too_large_for_workers",
+                      "no worker has as many KV pages as this request needs");
+    } else if (fresh) {
+        exchange_fail(x, 503, "no_worker", "no worker can serve this request at present");
+    }
+    return true;
+}
+
+// Not re-entrant: whatever happens inside and makes room asks for another round.
+void dispatcher_pump(dispatcher *d)
+{
+    if (d->pumping) {
+        d->pump_again = true;
+        return;
+    }
+    d->pumping = true;
+    do {
+        d->pump_again = false;
+        bool blocked = false;
+        for (size_t class = 0; class < CLASSES && !blocked; class ++) {
+            exchange *next;
+            for (exchange *x = d->queues[class].first; x && !blocked; x = next) {
+                next = x->queue_next;
+                blocked = !head_serve(d, x);
+                if (d->pump_again) // the queue may have changed under us
+                    break;
+            }
+            if (d->pump_again)
+                break;
+        }
+    } while (d->pump_again);
+    d->pumping = false;
+}
+
+dispatcher_counts dispatcher_count(const dispatcher *d)
+{
+    return d->counts;
+}
+
+status dispatcher_open(router *r, dispatcher **opened, error *failure)
+{
+    dispatcher *d = calloc(1, sizeof *d);
+    if (!d || http_timer_open(r->loop, dispatcher_on_tick, d, &d->tick) != STATUS_OK) {
+        free(d);
+        return error_set(failure, STATUS_NO_MEMORY, "", "no memory for the dispatcher");
+    }
+    d->router = r;
+    d->next_number = 1;
+    d->rate_window_us = clock_now_us();
+    http_timer_start(d->tick, DISPATCHER_TICK_US);
+    *opened = d;
+    return STATUS_OK;
+}
+
+void dispatcher_stop(dispatcher *d)
+{
+    d->pumping = true;
+}
+
+void dispatcher_close(dispatcher *d)
+{
+    if (!d)
+        return;
+    CHECK(d->all == NULL);
+    http_timer_close(d->tick);
+    free(d->view);
+    token_list_close(&d->scratch);
+    buffer_close(&d->out);
+    free(d);
+}

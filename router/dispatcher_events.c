@@ -1,0 +1,320 @@
+// The dispatcher towards the workers: what they report, and what happens when they fail.
+#include "router/dispatcher_private.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+#define REFUSED_PAUSE_US 50000 // before a worker that refused is asked again
+#define FAILED_PAUSE_US 5000
+#define DEATHS_ALONE 2     // after so many deaths a request runs by itself
+#define HARMLESS_TOKENS 16 // an attempt that came so far did not kill its worker
+#define RATE_WINDOW_US 5000000
+
+// ---- further attempts
+// ------------------------------------------------------------------------------------------
+
+static void give_up(exchange *x)
+{
+    char message[512];
+    snprintf(message, sizeof message, "the request failed on the workers (attempts %u): %s",
+             x->attempt, x->last_failure.text);
+    exchange_fail(x, x->last_failure.code == STATUS_OVERLOADED ? 503 : 502, "worker_failed",
+                  message);
+}
+
+void dispatcher_retry(dispatcher *d, exchange *x, const char *reason, uint64_t culprit, bool died)
+{
+    uint64_t now = clock_now_us();
+    dispatcher_recall(d, x);
+    d->counts.running--;
+    x->avoid = culprit;
+    // A worker that dies soon after it took a request may have died of it.
+    if (died)
+        x->deaths = x->attempt_tokens >= HARMLESS_TOKENS ? 1 : x->deaths + 1;
+    if (x->failing_since_us == 0)
+        x->failing_since_us = now;
+    x->not_before_us = now + (died                                        ? 0
+                              : x->last_failure.code == STATUS_OVERLOADED ? REFUSED_PAUSE_US
+                                                                          : FAILED_PAUSE_US);
+    dispatcher_enqueue(d, x, true);
+    log_warn("request", "%s attempt %u failed reason %s received %zu cause \"%s\"", x->id,
+             x->attempt, reason, x->stream.received.count, x->last_failure.text);
+    router_metrics_add(d->router->metrics, ROUTER_METRIC_RETRIES, reason, NULL, 1);
+    if (x->deaths > DEATHS_ALONE) {
+        exchange_fail(x, 500, "poison",
+                      "three workers died with this request; it is not tried again");
+        return;
+    }
+    x->alone = x->deaths >= DEATHS_ALONE;
+    if (now - x->failing_since_us >= (uint64_t)d->router->settings->retry_budget_us) {
+        give_up(x);
+        return;
+    }
+    dispatcher_pump(d);
+}
+
+void dispatcher_on_lost(registry_worker *w, status cause, void *context)
+{
+    router *r = context;
+    dispatcher *d = r->dispatcher;
+    // A retry may end exchanges, also others: look for the next one from the beginning.
+    for (exchange *x = d->all; x;) {
+        bool decode = x->decode.serial == w->serial, prefill = x->prefill.serial == w->serial;
+        if (x->state != EXCHANGE_RUNNING || !(decode || prefill)) {
+            x = x->all_next;
+            continue;
+        }
+        if (prefill && x->decode_spoke) { // its part was done
+            x->prefill = (exchange_share){ 0 };
+            x = x->all_next;
+            continue;
+        }
+        error_set(&x->last_failure, cause, "", "worker %s: %s", w->name, status_text(cause));
+        dispatcher_retry(d, x, decode ? "decode_worker_lost" : "prefill_worker_lost", w->serial,
+                         true);
+        x = d->all;
+    }
+}
+
+// ---- reports
+// -----------------------------------------------------------------------------------------------------
+
+// The exchange that a report is about, if the report is of its present attempt and of a worker that
+// takes part in it.
+static exchange *report_target(dispatcher *d, const registry_worker *w,
+                               const message_request_id *id, uint32_t attempt)
+{
+    exchange *x = exchange_find(d, id);
+    const char *stale = NULL;
+    if (!x || x->state != EXCHANGE_RUNNING)
+        stale = "ended_request";
+    else if (x->attempt != attempt)
+        stale = "older_attempt";
+    else if (x->decode.serial != w->serial && x->prefill.serial != w->serial)
+        stale = "other_worker";
+    if (!stale)
+        return x;
+    router_metrics_add(d->router->metrics, ROUTER_METRIC_STALE, stale, NULL, 1);
+    return NULL;
+}
+
+static void times_note(timeline *t, const registry_worker *w, const Penstock__WorkerTimes *times)
+{
+    if (!t || !times)
+        return;
+    bool decode = w->role == POLICY_DECODE;
+    *(decode ? &t->decode_clock_error_us : &t->prefill_clock_error_us) =
+        w->clock_error_us == UINT64_MAX ? 0 : w->clock_error_us;
+    if (times->prefill_begun)
+        t->prefill_begun = registry_align(w, times->prefill_begun);
+    if (times->prefill_done)
+        t->prefill_done = registry_align(w, times->prefill_done);
+    if (times->first_page && (!decode || !t->first_page))
+        t->first_page = registry_align(w, times->first_page); // when it was sent, where known
+    if (times->last_page && (decode || !t->last_page))
+        t->last_page = registry_align(w, times->last_page); // when it was received, where known
+    if (times->first_step && decode)
+        t->first_step = registry_align(w, times->first_step);
+}
+
+// The decode worker holds more pages the longer the answer is.
+static void credits_follow(dispatcher *d, exchange *x)
+{
+    registry_worker *w = registry_find(d->router->registry, x->decode.serial);
+    if (!w)
+        return;
+    uint64_t pages =
+        policy_pages(w->page_tokens, x->request.prompt.count + x->stream.received.count);
+    if (pages > x->decode.pages) {
+        w->pages_spent += pages - x->decode.pages;
+        x->decode.pages = pages;
+    }
+}
+
+// The prompt is computed: it is no longer outstanding.
+static void outstanding_settle(dispatcher *d, exchange_share *share)
+{
+    registry_worker *w = share->serial ? registry_find(d->router->registry, share->serial) : NULL;
+    if (w)
+        w->tokens_outstanding -= share->tokens;
+    share->tokens = 0;
+}
+
+static void tokens_note(dispatcher *d, exchange *x, const message_token_update *u, size_t known)
+{
+    uint64_t now = clock_now_us();
+    if (known == 0) {
+        // Hits of the worker that computed the prompt; never more than there is.
+        uint64_t prompt = x->request.prompt.count;
+        x->answer.cached_tokens = u->cached_tokens < prompt ? u->cached_tokens : prompt;
+        x->first_token_us = now;
+    }
+    outstanding_settle(d, &x->prefill);
+    outstanding_settle(d, &x->decode);
+    x->last_token_us = now;
+    x->failing_since_us = 0;
+    x->avoid = 0;
+    x->attempt_tokens += x->stream.received.count - known;
+    credits_follow(d, x);
+}
+
+static void on_update(dispatcher *d, registry_worker *w, const message_token_update *u)
+{
+    exchange *x = report_target(d, w, u->request, u->attempt);
+    if (!x)
+        return;
+    times_note(exchange_timeline(x), w, u->times);
+    x->decode_spoke = x->decode_spoke || x->decode.serial == w->serial;
+    if (u->finish == PENSTOCK__FINISH__FINISH_FAILED) {
+        exchange_fail(x, 500, "numeric_failure", "the model gave no number for this request");
+        return;
+    }
+    size_t known = x->stream.received.count;
+    stream_result result = stream_push(&x->stream, u);
+    if (result == STREAM_GAP || result == STREAM_BROKEN) {
+        error_set(&x->last_failure, STATUS_PEER_PROTOCOL, "", "worker %s reported %s", w->name,
+                  result == STREAM_GAP ? "tokens with a gap before them" : "tokens that cannot be");
+        dispatcher_retry(d, x, result == STREAM_GAP ? "token_gap" : "bad_tokens", w->serial, false);
+        return;
+    }
+    if (x->stream.received.count > known)
+        tokens_note(d, x, u, known);
+    if (result == STREAM_DONE) {
+        // Whoever goes on with it may stop: after a stop string both, after the prefill worker's
+        // word the decode worker.
+        bool by_decode = x->decode.serial == w->serial && !x->stream.stopped_by_text;
+        if (!by_decode)
+            dispatcher_recall(d, x);
+    }
+    if (result != STREAM_NOTHING)
+        exchange_deliver(x);
+}
+
+static void on_failed(dispatcher *d, registry_worker *w, const message_request_id *id,
+                      uint32_t attempt, uint32_t code, const char *text, bool refused)
+{
+    exchange *x = report_target(d, w, id, attempt);
+    if (!x)
+        return;
+    status failure = code > STATUS_OK && code < STATUS_COUNT ? (status)code : STATUS_INTERNAL;
+    error_set(&x->last_failure, failure, "", "worker %s: %s", w->name,
+              text[0] ? text : status_text(failure));
+    // The worker that failed it holds nothing more of it: no Cancel is due there.
+    exchange_share *share = x->decode.serial == w->serial ? &x->decode : &x->prefill;
+    dispatcher_release(d, share);
+    if (failure == STATUS_NUMERIC) {
+        exchange_fail(x, 500, "numeric_failure", "the model gave no number for this request");
+    } else if (failure == STATUS_INVALID || failure == STATUS_TOO_LARGE ||
+               failure == STATUS_CONTEXT_LENGTH || failure == STATUS_UNSUPPORTED) {
+        exchange_fail(x, 400, "refused_by_worker", x->last_failure.text);
+    } else if (failure == STATUS_DEADLINE) {
+        exchange_fail(x, 504, "deadline", "the request was not answered in time");
+    } else {
+        dispatcher_retry(d, x, refused ? "refused" : "failed", w->serial, false);
+    }
+}
+
+static void on_handed_over(dispatcher *d, registry_worker *w, const Penstock__HandedOver *m)
+{
+    timeline *t = m->request->router == d->router->incarnation
+                      ? history_number(d->router->history, m->request->number)
+                      : NULL;
+    if (t && m->attempt == t->attempts) { // also after the last token
+        t->handed_over = clock_now_us();
+        t->handed_over_bytes = m->bytes;
+        times_note(t, w, m->times);
+    }
+    exchange *x = exchange_find(d, m->request);
+    if (!x || x->attempt != m->attempt || x->prefill.serial != w->serial)
+        return;
+    dispatcher_release(d, &x->prefill);
+    dispatcher_pump(d);
+}
+
+void dispatcher_on_message(registry_worker *w, const message_to_router *m, void *context)
+{
+    router *r = context;
+    dispatcher *d = r->dispatcher;
+    switch (m->body_case) {
+    case PENSTOCK__TO_ROUTER__BODY_TOKENS:
+        for (size_t i = 0; i < m->tokens->n_updates; i++)
+            on_update(d, w, m->tokens->updates[i]);
+        break;
+    case PENSTOCK__TO_ROUTER__BODY_REFUSED:
+        on_failed(d, w, m->refused->request, m->refused->attempt, m->refused->code,
+                  m->refused->text, true);
+        break;
+    case PENSTOCK__TO_ROUTER__BODY_FAILED:
+        on_failed(d, w, m->failed->request, m->failed->attempt, m->failed->code, m->failed->text,
+                  false);
+        break;
+    case PENSTOCK__TO_ROUTER__BODY_HANDED_OVER:
+        on_handed_over(d, w, m->handed_over);
+        break;
+    default: // a seat report changes nothing here: its credits were spent with the ticket
+        break;
+    }
+}
+
+void dispatcher_on_changed(void *context)
+{
+    router *r = context;
+    if (r->dispatcher)
+        dispatcher_pump(r->dispatcher);
+}
+
+// ---- time
+// ----------------------------------------------------------------------------------------------------------
+
+// True: the exchange has ended.
+static bool exchange_tick(dispatcher *d, exchange *x, uint64_t now)
+{
+    const router_settings *settings = d->router->settings;
+    if (x->state == EXCHANGE_PARSING)
+        return false;
+    if (x->deadline_us && now >= x->deadline_us) {
+        exchange_fail(x, 504, "deadline", "the request was not answered in time");
+        return true;
+    }
+    if (x->state == EXCHANGE_WAITING && x->failing_since_us &&
+        now - x->failing_since_us >= (uint64_t)settings->retry_budget_us) {
+        give_up(x);
+        return true;
+    }
+    if (x->http && x->request.stream && now - x->written_us >= (uint64_t)settings->silence_us)
+        exchange_comment(x);
+    return false;
+}
+
+void dispatcher_on_tick(void *context)
+{
+    dispatcher *d = context;
+    uint64_t now = clock_now_us();
+    if (now - d->rate_window_us >= RATE_WINDOW_US) {
+        double rate = (double)d->rate_ended * 1e6 / (double)(now - d->rate_window_us);
+        d->rate = d->rate > 0 ? 0.5 * d->rate + 0.5 * rate : rate;
+        d->rate_ended = 0;
+        d->rate_window_us = now;
+    }
+    // An end may end others too (room for the queue, and what follows from it): then begin again.
+    for (exchange *x = d->all; x;)
+        x = exchange_tick(d, x, now) ? d->all : x->all_next;
+    dispatcher_pump(d);
+    http_timer_start(d->tick, DISPATCHER_TICK_US);
+}
+
+void dispatcher_cut_all(dispatcher *d)
+{
+    for (exchange *x = d->all; x;) {
+        if (x->state == EXCHANGE_PARSING) {
+            x = x->all_next;
+            continue;
+        }
+        d->router->drain_cut = true;
+        exchange_fail(x, 503, "draining", "the router is being shut down");
+        x = d->all;
+    }
+}

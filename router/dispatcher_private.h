@@ -1,0 +1,116 @@
+// Inside the dispatcher: exchange.c (towards the client), dispatcher.c (queue, credits, tickets),
+// dispatcher_events.c (towards the workers: reports, losses, further attempts).
+#pragma once
+
+#include "router/answer.h"
+#include "router/dispatcher.h"
+
+#define EXCHANGE_BUCKETS 8192u
+#define CLASSES 2
+#define DISPATCHER_TICK_US 100000 // deadlines, budgets, silence
+
+typedef enum exchange_state {
+    EXCHANGE_PARSING, // on the helper thread
+    EXCHANGE_WAITING, // for credits
+    EXCHANGE_RUNNING, // tickets are out
+    EXCHANGE_IDLE,    // none of these: just parsed, or about to end
+} exchange_state;
+
+// A worker's part in an attempt. serial 0: none.
+typedef struct exchange_share {
+    uint64_t serial;
+    uint64_t pages;  // credits spent there
+    uint64_t tokens; // counted as outstanding there
+} exchange_share;
+
+typedef struct exchange {
+    dispatcher *dispatcher;
+    http_request *http; // NULL: answered, or the client has gone
+    uint64_t number;
+    exchange_state state;
+    request request;
+    stream stream;
+    answer answer;
+    char id[48];
+    bool streaming; // the answer's head is out
+    struct exchange *all_previous, *all_next;
+    struct exchange *bucket_next;
+    struct exchange *queue_previous, *queue_next;
+
+    // The helper thread's part, while PARSING.
+    request_kind kind;
+    buffer body;
+    status parse_result;
+    error parse_failure;
+    uint32_t context;
+
+    // Attempts.
+    uint32_t attempt; // of the tickets that are out, from 1
+    exchange_share decode, prefill;
+    hash128 numeric_id; // of the workers that made the tokens received so far
+    uint64_t avoid;     // serial of the worker that failed last
+    uint32_t deaths;
+    size_t attempt_tokens; // new tokens of this attempt
+    bool decode_spoke; // the decode worker of this attempt has reported: the hand-off is complete
+    bool alone;
+    uint64_t failing_since_us; // first failure since the last new token; 0: none
+    uint64_t not_before_us;    // a refusal is not asked again at once
+    uint64_t deadline_us;      // 0: none
+    uint64_t queued_us;
+    uint64_t written_us; // last bytes to the client of a stream
+    uint64_t first_token_us, last_token_us;
+    error last_failure; // of a worker
+} exchange;
+
+typedef struct exchange_queue {
+    exchange *first, *last;
+    size_t count;
+} exchange_queue;
+
+struct dispatcher {
+    router *router;
+    http_timer *tick;
+    exchange *all;
+    exchange *buckets[EXCHANGE_BUCKETS];
+    exchange_queue queues[CLASSES];
+    dispatcher_counts counts;
+    uint64_t next_number;
+    bool pumping, pump_again;
+    policy_worker *view; // scratch, [view_capacity]
+    size_t view_capacity;
+    token_list scratch; // a ticket's tokens
+    buffer out;         // an answer being written
+    // Ends per second, for Retry-After.
+    uint64_t rate_window_us;
+    uint64_t rate_ended;
+    double rate; // 0: not known
+};
+
+// exchange.c
+exchange *exchange_find(dispatcher *d, const message_request_id *id);
+timeline *exchange_timeline(exchange *x); // NULL: forgotten
+// What is new in the stream goes to the client; ends the exchange where the stream is done.
+void exchange_deliver(exchange *x);
+// End with an error: an HTTP status before the first byte, an SSE event after it.
+void exchange_fail(exchange *x, int status_code, const char *code, const char *message);
+// A comment line, so that nobody on the way takes a silent stream for dead.
+void exchange_comment(exchange *x);
+// Parsed: into the queue, or an error answer.
+void exchange_parsed(exchange *x);
+
+// dispatcher.c
+void dispatcher_enqueue(dispatcher *d, exchange *x, bool front);
+void dispatcher_dequeue(dispatcher *d, exchange *x);
+void dispatcher_pump(dispatcher *d);
+// Take the tickets back (Cancel to both workers) and return the credits.
+void dispatcher_recall(dispatcher *d, exchange *x);
+// Return the credits of one share.
+void dispatcher_release(dispatcher *d, exchange_share *share);
+// Seconds after which a refused client may come again, 1 to 60.
+int dispatcher_retry_after(const dispatcher *d);
+
+// dispatcher_events.c
+// The attempt is over; plan another one, or give up. `culprit` is a serial to avoid (0: nobody's
+// fault), `died`: by its death.
+void dispatcher_retry(dispatcher *d, exchange *x, const char *reason, uint64_t culprit, bool died);
+void dispatcher_on_tick(void *context);

@@ -1,0 +1,203 @@
+#include "router/router.h"
+
+#include "base/clock.h"
+#include "base/random.h"
+#include "router/dispatcher.h"
+
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define OFFLOAD_JOBS_MAX 64
+#define DRAIN_LOOK_US 20000
+#define FLUSH_US 300000 // for the last bytes of answers, where clients keep their connections
+
+typedef struct router_signals {
+    router *router;
+    http_watch *term, *interrupt;
+    http_timer *drain;
+    uint64_t drain_until_us;
+    uint64_t idle_since_us; // 0: requests are under way
+} router_signals;
+
+static void on_answered(const char *route, int status_code, void *context)
+{
+    router *r = context;
+    char code[16];
+    snprintf(code, sizeof code, "%d", status_code);
+    router_metrics_add(r->metrics, ROUTER_METRIC_HTTP, route, code, 1);
+}
+
+static status settings_check(const router_settings *s, error *failure)
+{
+    if (s->model[0] == 0)
+        return error_set(failure, STATUS_BAD_CONFIG, "router.model",
+                         "router.model is empty; it must name a GGUF file");
+    if (s->suspect_after_us <= s->heartbeat_us || s->dead_after_us <= s->suspect_after_us)
+        return error_set(failure, STATUS_BAD_CONFIG, "control.dead_after",
+                         "control.heartbeat, suspect_after and dead_after must grow in this order");
+    return fault_arm(&s->faults, failure);
+}
+
+static status parts_open(router *r, error *failure)
+{
+    status result = STATUS_OK;
+    router_settings *s = r->settings;
+    registry_hooks hooks = { dispatcher_on_changed, dispatcher_on_lost, dispatcher_on_message, r };
+    http_hooks answers = { on_answered };
+    if (router_metrics_open(&r->metrics) != STATUS_OK ||
+        history_open((size_t)s->history, &r->history) != STATUS_OK ||
+        encoder_open(r->model.tokens, &r->encoder) != STATUS_OK)
+        return error_set(failure, STATUS_NO_MEMORY, "", "no memory for the router");
+    TRY(http_loop_open(&r->loop, failure));
+    TRY(offload_open(r->loop, r->model.tokens, OFFLOAD_JOBS_MAX, &r->offload, failure));
+    TRY(dispatcher_open(r, &r->dispatcher, failure));
+    TRY(registry_open(r->loop, s, &r->model.identity, r->incarnation, &hooks, &r->registry,
+                      failure));
+    TRY(http_server_open(r->loop, &s->http, router_routes, router_route_count, &answers, r,
+                         &r->server, failure));
+fail:
+    return result;
+}
+
+status router_open(router_settings *settings, router **opened, error *failure)
+{
+    status result = STATUS_OK;
+    log_level level;
+    router *r = calloc(1, sizeof *r);
+    if (!r)
+        return error_set(failure, STATUS_NO_MEMORY, "", "no memory for the router");
+    r->settings = settings;
+    r->incarnation = random_system();
+    r->started_us = clock_now_us();
+    r->started_s = clock_wall_s();
+    if (log_level_parse(settings->log.level, &level))
+        log_level_set(level);
+    TRY(settings_check(settings, failure));
+    TRY(prompt_model_open(settings->model, settings->model_name, &r->model, failure));
+    snprintf(r->fingerprint, sizeof r->fingerprint, "fp_%016" PRIx64,
+             r->model.identity.weights.high);
+    TRY(parts_open(r, failure));
+    for (size_t i = 0; http_server_address(r->server, i); i++)
+        log_info("router", "listening http %s", http_server_address(r->server, i));
+    log_info("router", "ready for workers control %s model %s incarnation %016" PRIx64,
+             registry_url(r->registry), r->model.identity.name, r->incarnation);
+    *opened = r;
+    return STATUS_OK;
+fail:
+    router_close(r);
+    return result;
+}
+
+void router_close(router *r)
+{
+    if (!r)
+        return;
+    if (r->dispatcher)
+        dispatcher_stop(r->dispatcher);
+    http_server_close(r->server);
+    offload_close(r->offload);
+    dispatcher_close(r->dispatcher);
+    registry_close(r->registry);
+    http_loop_close(r->loop);
+    if (r->encoder)
+        encoder_close(r->encoder);
+    history_close(r->history);
+    router_metrics_close(r->metrics);
+    prompt_model_close(&r->model);
+    free(r);
+}
+
+// ---- what the parts ask
+// ----------------------------------------------------------------------------------
+
+uint32_t router_context(const router *r)
+{
+    uint32_t context = 0;
+    for (size_t i = 0; i < registry_count(r->registry); i++) {
+        const registry_worker *w = registry_at(r->registry, i);
+        if (w->role == POLICY_DECODE && w->context > context)
+            context = w->context;
+    }
+    return context && context < r->model.context ? context : r->model.context;
+}
+
+bool router_ready(const router *r, char reason[160])
+{
+    bool decode = false, prefill = false;
+    for (size_t i = 0; i < registry_count(r->registry); i++) {
+        const registry_worker *w = registry_at(r->registry, i);
+        if (!registry_usable(w))
+            continue;
+        decode = decode || w->role == POLICY_DECODE;
+        prefill = prefill || w->role == POLICY_PREFILL;
+    }
+    const char *why = r->draining ? "the router is being shut down"
+                      : !decode   ? "no decode worker is alive"
+                      : !prefill && !r->settings->local_prefill
+                          ? "no prefill worker is alive, and policy.local_prefill is off"
+                          : NULL;
+    snprintf(reason, 160, "%s", why ? why : "");
+    return !why;
+}
+
+// ---- running and draining
+// ----------------------------------------------------------------------------------
+
+static void on_drain_look(void *context)
+{
+    router_signals *s = context;
+    router *r = s->router;
+    uint64_t now = clock_now_us();
+    if (now >= s->drain_until_us)
+        dispatcher_cut_all(r->dispatcher);
+    dispatcher_counts counts = dispatcher_count(r->dispatcher);
+    if (counts.parsing + counts.waiting + counts.running > 0)
+        s->idle_since_us = 0;
+    else if (s->idle_since_us == 0)
+        s->idle_since_us = now;
+    // The last bytes may still be in the sockets' buffers.
+    bool written = http_server_connections(r->server) == 0 || now - s->idle_since_us > FLUSH_US;
+    if (s->idle_since_us && written) {
+        http_loop_stop(r->loop);
+        return;
+    }
+    http_timer_start(s->drain, DRAIN_LOOK_US);
+}
+
+// The first signal drains: not ready, no keep-alive, new requests are answered 503. The second ends
+// at once.
+static void on_signal(void *context)
+{
+    router_signals *s = context;
+    router *r = s->router;
+    if (r->draining) {
+        log_warn("router", "second signal: ending now");
+        r->drain_cut = true;
+        http_loop_stop(r->loop);
+        return;
+    }
+    r->draining = true;
+    log_info("router", "draining deadline_s %.1f", (double)r->settings->drain_deadline_us / 1e6);
+    http_server_refuse_keep_alive(r->server);
+    s->drain_until_us = clock_now_us() + (uint64_t)r->settings->drain_deadline_us;
+    http_timer_start(s->drain, DRAIN_LOOK_US);
+}
+
+int router_run(router *r)
+{
+    router_signals s = { .router = r };
+    if (http_timer_open(r->loop, on_drain_look, &s, &s.drain) != STATUS_OK ||
+        http_watch_signal(r->loop, SIGTERM, on_signal, &s, &s.term) != STATUS_OK ||
+        http_watch_signal(r->loop, SIGINT, on_signal, &s, &s.interrupt) != STATUS_OK) {
+        log_error("router", "no memory for signals");
+        return 1;
+    }
+    http_loop_run(r->loop);
+    http_timer_close(s.drain);
+    http_watch_close(s.term);
+    http_watch_close(s.interrupt);
+    log_info("router", "ends cut %d", r->drain_cut);
+    return r->drain_cut ? 3 : 0;
+}

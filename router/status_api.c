@@ -1,0 +1,225 @@
+#include "router/status_api.h"
+
+#include "base/clock.h"
+#include "router/dispatcher.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+void status_api_health(http_request *http, void *context)
+{
+    (void)context; // that this runs is the proof
+    http_respond(http, 200, "application/json", SLICE("{\"status\":\"ok\"}"));
+}
+
+void status_api_ready(http_request *http, void *context)
+{
+    router *r = context;
+    char reason[160];
+    buffer out = { 0 };
+    bool ready = router_ready(r, reason);
+    if (ready) {
+        buffer_append_text(&out, "{\"ready\":true}");
+        http_respond(http, 200, "application/json", buffer_slice(&out));
+    } else {
+        http_answer_field(http, "Retry-After", "1");
+        http_respond_error(http, 503, NULL, NULL, "not_ready", reason);
+    }
+    buffer_close(&out);
+}
+
+static const char *role_name(policy_role role)
+{
+    return role == POLICY_DECODE ? "decode" : "prefill";
+}
+
+// ---- metrics
+// ------------------------------------------------------------------------------------------------
+
+static void gauges_of_role(router *r, policy_role role)
+{
+    static const char *const states[] = { "alive", "suspect", "joining", "unhealthy", "draining" };
+    double in_state[5] = { 0 }, granted = 0, spent = 0, pages_free = 0, held = 0, quarantined = 0;
+    for (size_t i = 0; i < registry_count(r->registry); i++) {
+        const registry_worker *w = registry_at(r->registry, i);
+        if (w->role != role)
+            continue;
+        for (size_t k = 0; k < 5; k++)
+            in_state[k] += strcmp(states[k], registry_state_name(w)) == 0;
+        granted += (double)w->page_credits;
+        spent += (double)w->pages_spent;
+        pages_free += (double)w->beat.pages_free;
+        held += (double)w->beat.pages_held;
+        quarantined += (double)w->beat.pages_quarantined;
+    }
+    router_metrics *m = r->metrics;
+    const char *name = role_name(role);
+    for (size_t k = 0; k < 5; k++)
+        router_metrics_set(m, ROUTER_METRIC_WORKERS, name, states[k], in_state[k]);
+    router_metrics_set(m, ROUTER_METRIC_CREDIT_PAGES, name, "granted", granted);
+    router_metrics_set(m, ROUTER_METRIC_CREDIT_PAGES, name, "spent", spent);
+    router_metrics_set(m, ROUTER_METRIC_POOL_PAGES, name, "free", pages_free);
+    router_metrics_set(m, ROUTER_METRIC_POOL_PAGES, name, "held", held);
+    router_metrics_set(m, ROUTER_METRIC_POOL_PAGES, name, "quarantined", quarantined);
+}
+
+// A counter that lives elsewhere: move the metric up to it.
+static void counter_follow(router_metrics *m, router_metric metric, uint64_t value)
+{
+    double behind = (double)value - router_metrics_value(m, metric, NULL, NULL);
+    if (behind > 0)
+        router_metrics_add(m, metric, NULL, NULL, behind);
+}
+
+void status_api_metrics(http_request *http, void *context)
+{
+    router *r = context;
+    router_metrics *m = r->metrics;
+    char reason[160];
+    buffer out = { 0 };
+    dispatcher_counts counts = dispatcher_count(r->dispatcher);
+    gauges_of_role(r, POLICY_PREFILL);
+    gauges_of_role(r, POLICY_DECODE);
+    counter_follow(m, ROUTER_METRIC_REGISTRATIONS_REFUSED, registry_refused(r->registry));
+    counter_follow(m, ROUTER_METRIC_WORKERS_LOST, registry_lost(r->registry));
+    router_metrics_set(m, ROUTER_METRIC_REQUESTS_NOW, "parsing", NULL, (double)counts.parsing);
+    router_metrics_set(m, ROUTER_METRIC_REQUESTS_NOW, "waiting", NULL, (double)counts.waiting);
+    router_metrics_set(m, ROUTER_METRIC_REQUESTS_NOW, "running", NULL, (double)counts.running);
+    router_metrics_set(m, ROUTER_METRIC_CONNECTIONS, NULL, NULL,
+                       (double)http_server_connections(r->server));
+    router_metrics_set(m, ROUTER_METRIC_READY, NULL, NULL, router_ready(r, reason));
+    router_metrics_set(m, ROUTER_METRIC_DRAINING, NULL, NULL, r->draining);
+    router_metrics_set(m, ROUTER_METRIC_STARTED, NULL, NULL, (double)r->started_s);
+    router_metrics_render(m, &out);
+    http_respond(http, 200, "text/plain; version=0.0.4; charset=utf-8", buffer_slice(&out));
+    buffer_close(&out);
+}
+
+// ---- /cluster
+// -------------------------------------------------------------------------------------------------
+
+static void append_beat(const registry_worker *w, buffer *out)
+{
+    const registry_beat *b = &w->beat;
+    buffer_printf(
+        out,
+        ",\"pages_free\":%" PRIu64 ",\"pages_held\":%" PRIu64 ",\"pages_quarantined\":%" PRIu64
+        ",\"sequences_running\":%u,\"sequences_waiting\":%u,\"tokens_waiting\":%" PRIu64
+        ",\"steps\":%" PRIu64 ",\"step_ms\":%.3f,\"prefill_tokens\":%" PRIu64
+        ",\"decode_tokens\":%" PRIu64 ",\"cached_tokens\":%" PRIu64 ",\"preemptions\":%" PRIu64
+        ",\"handoff_bytes\":%" PRIu64 ",\"handoff_failures\":%" PRIu64 ",\"handoff_gbps\":%.3f,"
+        "\"transport\":",
+        b->pages_free, b->pages_held, b->pages_quarantined, b->sequences_running,
+        b->sequences_waiting, b->tokens_waiting, b->steps, (double)b->step_us / 1000,
+        b->prefill_tokens, b->decode_tokens, b->cached_tokens, b->preemptions, b->handoff_bytes,
+        b->handoff_failures, b->handoff_gbps);
+    buffer_append_json(out, slice_of(b->transport));
+}
+
+static void append_worker(const registry_worker *w, uint64_t now, buffer *out)
+{
+    char numeric[33];
+    hash128_format(w->numeric_id, numeric);
+    buffer_append_text(out, "{\"name\":");
+    buffer_append_json(out, slice_of(w->name));
+    buffer_printf(
+        out, ",\"role\":\"%s\",\"state\":\"%s\",\"incarnation\":\"%016" PRIx64 "\",\"version\":",
+        role_name(w->role), registry_state_name(w), w->incarnation);
+    buffer_append_json(out, slice_of(w->version));
+    buffer_printf(out, ",\"numeric_id\":\"%s\",\"kv_layout\":", numeric);
+    buffer_append_json(out, slice_of(w->kv_layout));
+    buffer_append_text(out, ",\"fabric\":");
+    buffer buffer_fabric = { .limit = 400 };
+    if (w->fabric_host[0])
+        buffer_printf(&buffer_fabric, strchr(w->fabric_host, ':') ? "[%s]:%u" : "%s:%u",
+                      w->fabric_host, w->fabric_port);
+    buffer_append_json(out, buffer_slice(&buffer_fabric));
+    buffer_close(&buffer_fabric);
+    buffer_printf(
+        out,
+        ",\"threads\":%u,\"page_tokens\":%u,\"context\":%u,\"pages\":%" PRIu64
+        ",\"credits_pages\":%" PRIu64 ",\"credits_pages_spent\":%" PRIu64
+        ",\"credits_sequences\":%u,\"credits_sequences_spent\":%u,\"tokens_outstanding\":%" PRIu64
+        ",\"prefill_tokens_per_s\":%.1f,\"silent_ms\":%.1f,\"joined_s\":%.1f",
+        w->threads, w->page_tokens, w->context, w->pages, w->page_credits, w->pages_spent,
+        w->sequences, w->sequences_spent, w->tokens_outstanding, w->prefill_tokens_per_s,
+        (double)(now - w->heard_us) / 1000, (double)(now - w->joined_us) / 1e6);
+    if (w->clock_error_us != UINT64_MAX)
+        buffer_printf(out, ",\"clock_error_ms\":%.3f", (double)w->clock_error_us / 1000);
+    append_beat(w, out);
+    buffer_append_byte(out, '}');
+}
+
+void status_api_cluster(http_request *http, void *context)
+{
+    router *r = context;
+    char reason[160];
+    buffer out = { 0 };
+    uint64_t now = clock_now_us();
+    dispatcher_counts counts = dispatcher_count(r->dispatcher);
+    bool ready = router_ready(r, reason);
+    buffer_append_text(&out, "{\"model\":");
+    buffer_append_json(&out, slice_of(r->model.identity.name));
+    buffer_printf(&out,
+                  ",\"version\":\"%s\",\"incarnation\":\"%016" PRIx64
+                  "\",\"uptime_s\":%.1f,\"context\":%u,\"ready\":%s,\"not_ready_reason\":",
+                  PENSTOCK_VERSION, r->incarnation, (double)(now - r->started_us) / 1e6,
+                  router_context(r), ready ? "true" : "false");
+    if (ready)
+        buffer_append_text(&out, "null");
+    else
+        buffer_append_json(&out, slice_of(reason));
+    buffer_printf(&out,
+                  ",\"draining\":%s,\"requests_parsing\":%zu,\"requests_waiting\":%zu,"
+                  "\"requests_running\":%zu,\"connections\":%zu,\"workers\":[",
+                  r->draining ? "true" : "false", counts.parsing, counts.waiting, counts.running,
+                  http_server_connections(r->server));
+    for (size_t i = 0; i < registry_count(r->registry); i++) {
+        if (i)
+            buffer_append_byte(&out, ',');
+        append_worker(registry_at(r->registry, i), now, &out);
+    }
+    buffer_append_text(&out, "]}");
+    http_answer_field(http, "Cache-Control", "no-store");
+    http_respond(http, 200, "application/json", buffer_slice(&out));
+    buffer_close(&out);
+}
+
+// ---- one request, and the page
+// ------------------------------------------------------------------------------
+
+void status_api_request(http_request *http, void *context)
+{
+    router *r = context;
+    const timeline *t = history_find(r->history, http_request_rest(http));
+    if (!t) {
+        http_respond_error(http, 404, NULL, NULL, "not_found",
+                           "no recent request has this id (an answer's id or X-Request-Id)");
+        return;
+    }
+    buffer out = { 0 };
+    history_render(t, &out);
+    http_respond(http, 200, "application/json", buffer_slice(&out));
+    buffer_close(&out);
+}
+
+// Nothing on the page comes from elsewhere, and nothing on it can run that is not its own file.
+void status_api_page(http_request *http, void *context)
+{
+    (void)context;
+    for (size_t i = 0; i < ui_file_count; i++) {
+        const ui_file *file = &ui_files[i];
+        if (!slice_equal(http_request_path(http), slice_of(file->path)))
+            continue;
+        http_answer_field(
+            http, "Content-Security-Policy",
+            "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+            "base-uri 'none'; form-action 'none'; frame-ancestors 'none'");
+        http_answer_field(http, "X-Content-Type-Options", "nosniff");
+        http_answer_field(http, "Referrer-Policy", "no-referrer");
+        http_answer_field(http, "Cache-Control", "no-cache");
+        http_respond(http, 200, file->type, (slice){ (const char *)file->data, file->size });
+        return;
+    }
+    http_respond_error(http, 404, NULL, NULL, "not_found", "there is nothing at this path");
+}

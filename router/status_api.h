@@ -1,0 +1,23 @@
+// The routes that say how the cluster is: /health (alive), /ready (can serve now, or why not),
+// /metrics (Prometheus), /cluster (JSON), /requests/{id} (one time line) and the page at /.
+// Handlers of the HTTP server; they read the loop's state.
+#pragma once
+
+#include "router/router.h"
+
+void status_api_health(http_request *http, void *context);
+void status_api_ready(http_request *http, void *context);
+void status_api_metrics(http_request *http, void *context);
+void status_api_cluster(http_request *http, void *context);
+void status_api_request(http_request *http, void *context);
+void status_api_page(http_request *http, void *context);
+
+// The files of router/ui/, embedded at build by router/ui/embed.cmake.
+typedef struct ui_file {
+    const char *path; // as requested
+    const char *type;
+    const unsigned char *data;
+    size_t size;
+} ui_file;
+extern const ui_file ui_files[];
+extern const size_t ui_file_count;

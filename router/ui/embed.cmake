@@ -1,0 +1,27 @@
+# Turns the files of router/ui/ into one C source of the router module, so that the page needs no files at run time.
+# Run as a script (cmake -DOUTPUT=... -DFOLDER=... -P embed.cmake) it writes that source; included, it adds the build step.
+if(CMAKE_SCRIPT_MODE_FILE)
+    set(text "#include \"router/status_api.h\"\n\n")
+    set(table "")
+    set(count 0)
+    foreach(entry "index.html|/|text/html" "page.css|/ui/page.css|text/css" "page.js|/ui/page.js|text/javascript")
+        string(REPLACE "|" ";" parts "${entry}")
+        list(GET parts 0 name)
+        list(GET parts 1 path)
+        list(GET parts 2 type)
+        file(READ ${FOLDER}/${name} bytes HEX)
+        string(REGEX REPLACE "(..)" "0x\\1," bytes "${bytes}")
+        string(APPEND text "static const unsigned char file_${count}[] = { ${bytes} };\n")
+        string(APPEND table "    { \"${path}\", \"${type}; charset=utf-8\", file_${count}, sizeof file_${count} },\n")
+        math(EXPR count "${count} + 1")
+    endforeach()
+    string(APPEND text "\nconst ui_file ui_files[] = {\n${table}};\nconst size_t ui_file_count = ${count};\n")
+    file(WRITE ${OUTPUT} "${text}")
+else()
+    set(UI_FOLDER ${CMAKE_SOURCE_DIR}/router/ui)
+    set(UI_SOURCE ${CMAKE_BINARY_DIR}/ui/ui_files.c)
+    add_custom_command(OUTPUT ${UI_SOURCE}
+        COMMAND ${CMAKE_COMMAND} -DOUTPUT=${UI_SOURCE} -DFOLDER=${UI_FOLDER} -P ${UI_FOLDER}/embed.cmake
+        DEPENDS ${UI_FOLDER}/embed.cmake ${UI_FOLDER}/index.html ${UI_FOLDER}/page.css ${UI_FOLDER}/page.js)
+    target_sources(router PRIVATE ${UI_SOURCE})
+endif()
