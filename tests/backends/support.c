@@ -9,7 +9,11 @@ const char *const support_levels[SUPPORT_LEVELS] = { "scalar", "avx2", "avx512" 
 
 bool support_level_wanted(const char *level)
 {
+#ifdef PENSTOCK_ONLY_LEVEL
+    const char *only = PENSTOCK_ONLY_LEVEL;
+#else
     const char *only = getenv("PENSTOCK_LEVEL");
+#endif
     return only == NULL || strcmp(only, level) == 0;
 }
 
@@ -38,6 +42,19 @@ void device_close(device *d)
 void device_run(device *d)
 {
     d->table->queue_wait(d->q, d->table->queue_submit(d->q));
+}
+
+const char *support_any_level(void)
+{
+    for (int i = 0; i < SUPPORT_LEVELS; i++) {
+        device d;
+        if (device_open(&d, support_levels[i], 1)) {
+            device_close(&d);
+            return support_levels[i];
+        }
+    }
+    fail_msg("no level was tested");
+    return NULL;
 }
 
 backend_activation *device_activation(device *d, int rows, int columns, const float *values)

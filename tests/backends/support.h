@@ -12,8 +12,10 @@
 
 #define SUPPORT_LEVELS 3
 extern const char *const support_levels[SUPPORT_LEVELS];
-// CPU levels, or those that PENSTOCK_LEVEL names alone.
+// True for the one that PENSTOCK_LEVEL names, or for all. The emulated build knows avx512 alone.
 bool support_level_wanted(const char *level);
+// A level that this machine has, for what is the same at all of them; fails where there is none.
+const char *support_any_level(void);
 
 typedef struct device {
     const backend_table *table;

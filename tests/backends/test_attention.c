@@ -407,7 +407,7 @@ static void pages_are_copied_whole(void **state)
     world w;
     random_begin();
     shape s = { { 2, 2, 16 }, TENSOR_F16, 32, 16, 0, false, false };
-    assert_true(world_open(&w, "scalar", 2, s, 6));
+    assert_true(world_open(&w, support_any_level(), 2, s, 6));
     size_t size = (size_t)w.kv.layout.page_bytes;
     uint8_t *pool = w.kv.memory.data;
     for (size_t i = 0; i < w.kv.memory.size; i++)
@@ -427,7 +427,7 @@ static void caches_that_cannot_be_kept_are_refused(void **state)
     device d;
     kv_layout l;
     error failure = { 0 };
-    assert_true(device_open(&d, "scalar", 1));
+    assert_true(device_open(&d, support_any_level(), 1));
     assert_int_equal(d.table->kv_layout(d.b, TENSOR_Q8_0, 64, 1, 1, 64, &l, &failure),
                      STATUS_UNSUPPORTED);
     assert_int_equal(d.table->kv_layout(d.b, TENSOR_F16, 48, 1, 1, 64, &l, &failure),

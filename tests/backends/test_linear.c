@@ -149,6 +149,7 @@ static void check_problem(device *d, const problem *p, bool grid)
 
 static void for_each_level(void (*check)(device *d))
 {
+    assert_non_null(support_any_level());
     for (int i = 0; i < SUPPORT_LEVELS; i++) {
         device d;
         random_begin();

@@ -35,6 +35,20 @@ static bool has_avx2(void)
     return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (b & CPUID7_AVX2) != 0;
 }
 
+static bool has_avx512(void)
+{
+#ifdef PENSTOCK_EMULATE_AVX512
+    return true; // a test build whose AVX-512 kernels are compiled to AVX2 instructions
+#else
+    const uint32_t need = CPUID7_AVX512F | CPUID7_AVX512DQ | CPUID7_AVX512BW | CPUID7_AVX512VL;
+    uint32_t a, b, c, d;
+    if (!has_avx2() || (saved_state() & XCR0_AVX512) != XCR0_AVX512)
+        return false;
+    return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (b & need) == need &&
+           (c & CPUID7_ECX_VNNI) != 0;
+#endif
+}
+
 static bool has_scalar(void)
 {
     return true;
@@ -47,6 +61,7 @@ status cpu_level_choose(const char *name, const cpu_level **level, error *failur
         const cpu_level *level;
         bool (*present)(void);
     } levels[] = {
+        { &cpu_level_avx512, has_avx512 },
         { &cpu_level_avx2, has_avx2 },
         { &cpu_level_scalar, has_scalar },
     };
@@ -64,9 +79,6 @@ status cpu_level_choose(const char *name, const cpu_level **level, error *failur
                              "\"auto\" takes the best that it has",
                              name);
     }
-    if (strcmp(name, "avx512") == 0)
-        return error_set(failure, STATUS_UNSUPPORTED, "level",
-                         "level is \"%s\", which this build lacks", name);
     return error_set(failure, STATUS_BAD_CONFIG, "level",
                      "level is \"%s\"; it must be auto, scalar, avx2 or avx512", name);
 }

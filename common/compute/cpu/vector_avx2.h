@@ -1,6 +1,7 @@
 // Eight floats at a time; see vector_scalar.h for what each name promises.
 #pragma once
 
+#include "compute/cpu/vector_256.h"
 #include "compute/tensor.h"
 
 #include <immintrin.h>
@@ -77,35 +78,4 @@ static inline vf vf_load_bf16(const uint16_t *p)
 {
     __m256i wide = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)p));
     return _mm256_castsi256_ps(_mm256_slli_epi32(wide, 16));
-}
-
-static inline float largest_magnitude(const float *x)
-{
-    const __m256i magnitude = _mm256_set1_epi32(0x7fffffff);
-    __m256i most = _mm256_setzero_si256();
-    for (int i = 0; i < 32; i += 8)
-        most = _mm256_max_epi32(
-            most, _mm256_and_si256(_mm256_loadu_si256((const __m256i *)(x + i)), magnitude));
-    __m128i y = _mm_max_epi32(_mm256_castsi256_si128(most), _mm256_extracti128_si256(most, 1));
-    y = _mm_max_epi32(y, _mm_shuffle_epi32(y, 0x4e));
-    y = _mm_max_epi32(y, _mm_shuffle_epi32(y, 0xb1));
-    return _mm_cvtss_f32(_mm_castsi128_ps(y));
-}
-
-static inline int32_t quantise_block(const float *x, float factor, int8_t *q)
-{
-    __m256 f = _mm256_set1_ps(factor);
-    __m256i n[4];
-    for (int i = 0; i < 4; i++)
-        n[i] = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(x + 8 * i), f));
-    __m256i sum = _mm256_add_epi32(_mm256_add_epi32(n[0], n[1]), _mm256_add_epi32(n[2], n[3]));
-    // Packing works within 128-bit halves: put the groups of four back in order.
-    __m256i bytes =
-        _mm256_packs_epi16(_mm256_packs_epi32(n[0], n[1]), _mm256_packs_epi32(n[2], n[3]));
-    bytes = _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
-    _mm256_storeu_si256((__m256i *)q, bytes);
-    __m128i y = _mm_add_epi32(_mm256_castsi256_si128(sum), _mm256_extracti128_si256(sum, 1));
-    y = _mm_add_epi32(y, _mm_shuffle_epi32(y, 0x4e));
-    y = _mm_add_epi32(y, _mm_shuffle_epi32(y, 0xb1));
-    return _mm_cvtsi128_si32(y);
 }

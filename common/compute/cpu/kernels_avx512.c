@@ -1,0 +1,11 @@
+// The row and attention kernels of the AVX-512 level (F, BW, DQ, VL).
+#include "compute/cpu/levels.h"
+#include "compute/cpu/vector_avx512.h"
+
+#define TILE_ROWS CPU_AVX512_TILE_ROWS
+#define SCORE_VECTORS 2
+#define VALUE_VECTORS 1
+#define UNROLL _Pragma("GCC unroll 16")
+#include "compute/cpu/kernels.h"
+
+const cpu_level cpu_level_avx512 = CPU_LEVEL_TABLE(avx512, AVX512);
