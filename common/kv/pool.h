@@ -9,10 +9,10 @@
 // free. A page that is kept, or has several holders, is read-only.
 //
 // Free pages lie in a list in which adjacent free pages are always neighbours in ascending order
-// (runs are joined with boundary tags: Knuth, The Art of Computer Programming 1, section 2.5), so a
-// take hands out runs and a hand-off needs few messages. Cached pages lie in order of release; the
-// oldest is evicted first. Every operation is O(1) a page. Owned by one thread, allocates at open
-// only.
+// (runs are joined with boundary tags: Knuth, The Art of Computer Programming 1, section 2.5),
+// so a take hands out runs and a hand-off needs few messages. Cached pages lie in order of
+// release; the oldest is evicted first. Every operation is O(1) a page. Owned by one thread,
+// allocates at open only.
 #pragma once
 
 #include "base/status.h"

@@ -20,17 +20,17 @@ typedef struct kv_reuse kv_reuse;
 status kv_reuse_open(kv_pool *pool, int32_t page_tokens, kv_reuse **opened);
 void kv_reuse_close(kv_reuse *r);
 
-// The start of a chain: hash128 over `id` (numeric id), the layout's name, page_tokens and the
-// salt.
+// The start of a chain: hash128 over `id` (numeric id), the layout's name,
+// page_tokens and the salt.
 hash128 kv_reuse_seed(hash128 id, const char *layout, int32_t page_tokens, hash128 salt);
 
 // The page that follows `parent` in the chain with these page_tokens tokens, or -1. `self` (may be
 // NULL) becomes its hash, found or not.
 int32_t kv_reuse_find(const kv_reuse *r, hash128 parent, const int32_t *tokens, hash128 *self);
 
-// Hold the longest run of known pages from the start of the chain, at most `limit` of them; returns
-// how many were written to `pages`. `chain` becomes the hash of the last one (of the seed, if
-// none).
+// Hold the longest run of known pages from the start of the chain, at most `limit` of
+// them; returns how many were written to `pages`. `chain` becomes the hash of the last one
+// (of the seed, if none).
 int32_t kv_reuse_take(kv_reuse *r, hash128 seed, const int32_t *tokens, int32_t limit,
                       int32_t *pages, hash128 *chain);
 

@@ -1,12 +1,12 @@
 // What a checkpoint's metadata says of its model, checked against the tensors that are really
 // there.
 //
-// One forward pass serves every family (model.h); a family is a row of the table in config.c that
-// says what of it applies: how heads are rotated, which optional tensors exist. A feature,
-// architecture, scaling or tensor that this build does not compute is refused by name, never
-// ignored. Sources: the GGUF specification's key list; llama.cpp's converters for what the file
-// means (rows of q and k of the `llama` architecture are permuted so that rotation pairs are
-// adjacent).
+// One forward pass serves every family (model.h); a family is a row of the table in config.c
+// that says what of it applies: how heads are rotated, which optional tensors exist. A
+// feature, architecture, scaling or tensor that this build does not compute is refused by
+// name, never ignored. Sources: the GGUF specification's key list; llama.cpp's converters for
+// what the file means (rows of q and k of the `llama` architecture are permuted so that
+// rotation pairs are adjacent).
 #pragma once
 
 #include "checkpoint/gguf.h"

@@ -7,16 +7,13 @@
 //
 // A sequence is one generation. Its life:
 //
-//   engine_sequence_open      pages are taken for its tokens and one token more; the longest prefix
-//   that
-//                             the pool still holds is shared, not computed again
-//   engine_sequence_start     it joins the batch: the rest of its tokens is computed in chunks,
-//   then
-//                             it generates (SEQUENCE_GENERATE) or yields one token and rests
-//                             (SEQUENCE_PROMPT: a prefill worker ships its pages meanwhile)
-//   engine_sequence_place     instead of start, for a seat whose pages came from a prefill worker
-//   engine_sequence_close     at any time: it leaves the batch, its full pages stay as reusable
-//   prefix
+//   engine_sequence_open   pages are taken for its tokens and one token more; the longest prefix
+//                          that the pool still holds is shared, not computed again
+//   engine_sequence_start  it joins the batch: the rest of its tokens is computed in chunks, then it
+//                          generates (SEQUENCE_GENERATE) or yields one token and rests
+//                          (SEQUENCE_PROMPT: a prefill worker ships its pages meanwhile)
+//   engine_sequence_place  instead of start, for a seat whose pages came from a prefill worker
+//   engine_sequence_close  at any time: it leaves the batch; its full pages stay as reusable prefix
 //
 // Nothing allocates after engine_open. The answer is a function of the request: tokens, logits and
 // log-probabilities of a sequence do not depend on the other sequences, on chunk_tokens, on prefix
@@ -83,8 +80,7 @@ typedef enum sequence_finish {
 typedef struct sequence_request {
     const int32_t *tokens; // prompt, then what earlier attempts already delivered
     int32_t token_count;   // 1..context-1
-    int32_t
-        prompt_count; // 1..token_count; output index of the next token = token_count - prompt_count
+    int32_t prompt_count;  // 1..token_count; the next token's output index is what is beyond it
     sequence_mode mode;
     int32_t max_tokens; // generated tokens in all, earlier attempts included
     int32_t min_tokens; // end ids are not drawn before so many generated tokens
@@ -114,9 +110,10 @@ typedef struct engine_report {
     int32_t decode_rows, prefill_rows;
     const engine_token *tokens; // tokens of sequences, at most one each
     int32_t token_count;
-    sequence *const
-        *preempted; // left the batch because a page was short; still open: the caller closes
-    int32_t preempted_count; // them and has them recomputed
+    // Left the batch because a page was short. Their pages are given back already; they are still
+    // open: the caller closes them and has them computed again.
+    sequence *const *preempted;
+    int32_t preempted_count;
     uint64_t duration_us;
 } engine_report;
 

@@ -5,8 +5,8 @@
 
 #include <math.h>
 
-// The fault point logits.nan: the first row of logits becomes NaN, as a broken weight would make
-// it.
+// The fault point logits.nan: the first row of logits becomes NaN, as a broken
+// weight would make it.
 static void fault_logits(engine *e)
 {
     const model_config *c = model_config_of(e->model);

@@ -40,7 +40,6 @@ status model_weights_open(const gguf *file, const model_config *config, int32_t 
 void model_weights_close(model_weights *weights);
 
 // The rotation of pair `pair` at `position`, as the table holds it: angle = position / scale /
-// divisor
-// * base^(-2 pair / dims). `divisor` is the file's rope_freqs value (Llama 3 scaling) or 1.
+// divisor * base^(-2 pair / dims). `divisor` is the file's rope_freqs value (Llama 3 scaling) or 1.
 void model_rope_angle(const model_config *config, double divisor, int32_t position, int32_t pair,
                       float *cosine, float *sine);

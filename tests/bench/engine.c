@@ -248,8 +248,8 @@ typedef struct measure {
     double seconds, tokens, weight_passes, kv_tokens, logit_rows;
 } measure;
 
-// The tokens before are left in the prefix cache by a first sequence, so `depth` counts in whole
-// pages.
+// The tokens before are left in the prefix cache by a first sequence, so `depth`
+// counts in whole pages.
 static measure prefill_measure(bench *b, int depth)
 {
     engine_report report;

@@ -1,6 +1,6 @@
-// A tiny language model as a GGUF file, made from a seed: random weights of the llama architecture
-// and a byte-level vocabulary, so that one file serves tests of the engine, the tokenizer and the
-// whole cluster.
+// A tiny language model as a GGUF file, made from a seed: random weights of the llama
+// architecture and a byte-level vocabulary, so that one file serves tests of the engine, the
+// tokenizer and the whole cluster.
 //
 // Equal options give equal bytes. The vocabulary: ids 0..2 are <|endoftext|>, <|im_start|> and
 // <|im_end|> (end of turn), 3..258 the 256 bytes in ascending order, then merged pairs. The chat

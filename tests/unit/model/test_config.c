@@ -1,5 +1,5 @@
-// What a checkpoint must say: wrong or unknown things are refused by name before anything is
-// computed.
+// What a checkpoint must say: wrong or unknown things are refused by name before
+// anything is computed.
 #include "harness/tiny_model.h"
 #include "model/model.h"
 
