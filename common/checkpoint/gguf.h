@@ -1,5 +1,5 @@
-// GGUF model files, versions 2 and 3: metadata by key and tensors by name, over a read-only
-// mapping.
+// GGUF model files, versions 2 and 3: metadata by
+// key and tensors by name, over a read-only mapping.
 //
 // Source: the GGUF specification (ggml, docs/gguf.md). Little-endian. A file is
 //   "GGUF" | u32 version | u64 tensor count | u64 key count | keys | tensor infos | padding | data
@@ -93,11 +93,11 @@ typedef struct gguf_array {
     const uint8_t *data; // the next element
 } gguf_array;
 
-// Map and check a file. STATUS_BAD_FILE (or IO, NO_MEMORY) with a sentence; then `opened` is
-// untouched.
+// Map and check a file. STATUS_BAD_FILE (or IO,
+// NO_MEMORY) with a sentence; then `opened` is untouched.
 status gguf_open(const char *path, gguf **opened, error *failure);
-// The same over bytes that the caller keeps until gguf_close; `name` stands for the path in
-// messages.
+// The same over bytes that the caller keeps until
+// gguf_close; `name` stands for the path in messages.
 status gguf_open_memory(const void *data, size_t size, const char *name, gguf **opened,
                         error *failure);
 void gguf_close(gguf *file);
@@ -136,8 +136,8 @@ status gguf_get_u64(const gguf *file, const char *key, uint64_t *value, error *f
 status gguf_get_f64(const gguf *file, const char *key, double *value, error *failure);
 status gguf_get_bool(const gguf *file, const char *key, bool *value, error *failure);
 status gguf_get_string(const gguf *file, const char *key, slice *value, error *failure);
-// An array whose elements are of `kind`; for GGUF_U64 and GGUF_F64 any integer, or any number, kind
-// passes.
+// An array whose elements are of `kind`; for GGUF_U64
+// and GGUF_F64 any integer, or any number, kind passes.
 status gguf_get_array(const gguf *file, const char *key, gguf_kind kind, gguf_array *value,
                       error *failure);
 // An optional value: absent gives `otherwise`; present but of the wrong kind is still an error.

@@ -38,8 +38,8 @@ bool gguf_take_string(gguf_reader *r, slice *value);
 // Bytes of a fixed-size kind; 0 for strings, arrays and unknown kinds.
 size_t gguf_kind_bytes(uint32_t kind);
 
-// The two halves of the header after the counts. Both leave their tables in `file`, which owns
-// them.
+// The two halves of the header after the counts. Both
+// leave their tables in `file`, which owns them.
 status gguf_read_entries(gguf *file, gguf_reader *r, error *failure);
 status gguf_read_tensors(gguf *file, gguf_reader *r, error *failure);
 // Sort `count` names for bsearch and refuse two that are equal. `what` is "key" or "tensor".

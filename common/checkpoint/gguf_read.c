@@ -4,11 +4,11 @@
 
 #define KEY_BYTES_MAX 1024
 #define TENSOR_NAME_BYTES_MAX 64
-// Arrays of arrays are in the specification; no file is known to use them, so a few levels are
-// plenty.
+// Arrays of arrays are in the specification; no file
+// is known to use them, so a few levels are plenty.
 #define ARRAY_DEPTH_MAX 4
-// The shortest key (8 bytes of length, 1 of name, 4 of kind, 1 of value) and the shortest tensor
-// info.
+// The shortest key (8 bytes of length, 1 of name, 4
+// of kind, 1 of value) and the shortest tensor info.
 #define ENTRY_BYTES_MIN 14
 #define TENSOR_BYTES_MIN 33
 

@@ -10,47 +10,40 @@
 
 #include <stdlib.h>
 
-// Bytes 21-7E, A1-AC and AE-FF are written as the character of that number; the other 68,
-// ascending, as U+0100 and on.
-#define MAPPED_END 0x144
-
-static bool byte_is_itself(unsigned byte)
+// The byte that a character stands for, or -1. Bytes 21-7E, A1-AC and AE-FF are written as the
+// character of their number; the other 68, ascending (00-20, 7F-A0, AD), as U+0100 to U+0143.
+static int mapped_byte(int32_t code_point)
 {
-    return (byte >= 0x21 && byte <= 0x7e) || (byte >= 0xa1 && byte <= 0xac) || byte >= 0xae;
-}
-
-// The byte of each character, or -1.
-static void fill_byte_map(int16_t map[MAPPED_END])
-{
-    unsigned next = 0x100;
-    for (unsigned i = 0; i < MAPPED_END; i++)
-        map[i] = -1;
-    for (unsigned byte = 0; byte < 256; byte++)
-        map[byte_is_itself(byte) ? byte : next++] = (int16_t)byte;
+    if ((code_point >= 0x21 && code_point <= 0x7e) || (code_point >= 0xa1 && code_point <= 0xac) ||
+        (code_point >= 0xae && code_point <= 0xff))
+        return code_point;
+    if (code_point >= 0x100 && code_point <= 0x120)
+        return code_point - 0x100;
+    if (code_point >= 0x121 && code_point <= 0x142)
+        return code_point - 0x121 + 0x7f;
+    return code_point == 0x143 ? 0xad : -1;
 }
 
 // False (and nothing but part of the bytes appended) where a character stands for no byte.
-static bool append_mapped(const int16_t map[MAPPED_END], slice text, buffer *bytes)
+static bool append_mapped(slice text, buffer *bytes)
 {
     if (unicode_valid_size(text) != text.size)
         return false;
     for (size_t at = 0, size; at < text.size; at += size) {
-        int32_t code_point = unicode_decode(text.data + at, &size);
-        if (code_point >= MAPPED_END || map[code_point] < 0)
+        int byte = mapped_byte(unicode_decode(text.data + at, &size));
+        if (byte < 0)
             return false;
-        buffer_append_byte(bytes, (char)map[code_point]);
+        buffer_append_byte(bytes, (char)byte);
     }
     return true;
 }
 
 static bool token_bytes(slice text, tokenizer_kind kind, buffer *bytes)
 {
-    int16_t map[MAPPED_END];
     // Added tokens are written as they are.
     if (kind == TOKENIZER_CONTROL || kind == TOKENIZER_USER_DEFINED)
         return false;
-    fill_byte_map(map);
-    return append_mapped(map, text, bytes);
+    return append_mapped(text, bytes);
 }
 
 static uint64_t slot_of(const tokenizer *t, int32_t left, int32_t right)
@@ -78,25 +71,25 @@ static status bad_merge(const gguf *file, uint64_t index, slice text, const char
 }
 
 // "left right": the bytes of both go to `bytes`, *middle is where the right one begins.
-static bool cut_merge(const int16_t map[MAPPED_END], slice text, buffer *bytes, size_t *middle)
+static bool cut_merge(slice text, buffer *bytes, size_t *middle)
 {
     const char *space = text.size > 1 ? memchr(text.data + 1, ' ', text.size - 1) : NULL;
     if (space == NULL)
         return false;
     size_t left = (size_t)(space - text.data);
     buffer_clear(bytes);
-    if (!append_mapped(map, (slice){ text.data, left }, bytes))
+    if (!append_mapped((slice){ text.data, left }, bytes))
         return false;
     *middle = bytes->size;
-    return append_mapped(map, (slice){ space + 1, text.size - left - 1 }, bytes) &&
+    return append_mapped((slice){ space + 1, text.size - left - 1 }, bytes) &&
            bytes->size > *middle && *middle > 0;
 }
 
-static status add_merge(tokenizer *t, const gguf *file, uint64_t index, slice text,
-                        const int16_t map[MAPPED_END], buffer *bytes, error *failure)
+static status add_merge(tokenizer *t, const gguf *file, uint64_t index, slice text, buffer *bytes,
+                        error *failure)
 {
     size_t middle;
-    if (!cut_merge(map, text, bytes, &middle))
+    if (!cut_merge(text, bytes, &middle))
         return bad_merge(file, index, text, "is not two tokens with a space between", failure);
     int32_t left = tokenizer_find(t, (slice){ bytes->data, middle });
     int32_t right = tokenizer_find(t, (slice){ bytes->data + middle, bytes->size - middle });
@@ -116,7 +109,6 @@ static status read_merges(tokenizer *t, const gguf *file, error *failure)
     status result = STATUS_OK;
     gguf_array texts;
     buffer bytes = { 0 };
-    int16_t map[MAPPED_END];
     TRY(gguf_get_array(file, "tokenizer.ggml.merges", GGUF_STRING, &texts, failure));
     uint64_t slots = 16, count = texts.count;
     // The reader has seen 8 bytes a merge, so the table is at most 4 times as large as they are.
@@ -131,9 +123,8 @@ static status read_merges(tokenizer *t, const gguf *file, error *failure)
     t->merges_mask = slots - 1;
     for (uint64_t i = 0; i < slots; i++)
         t->merges[i].left = -1;
-    fill_byte_map(map);
     for (uint64_t i = 0; i < count; i++)
-        TRY(add_merge(t, file, i, gguf_array_take_string(&texts), map, &bytes, failure));
+        TRY(add_merge(t, file, i, gguf_array_take_string(&texts), &bytes, failure));
 fail:
     buffer_close(&bytes);
     return result;

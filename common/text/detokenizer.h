@@ -24,6 +24,6 @@ detokenizer detokenizer_begin(const tokenizer *t, bool keep_control);
 status detokenizer_push(detokenizer *d, int32_t id, buffer *text);
 // Raw bytes as if a token had them (forced prefixes, tests).
 void detokenizer_push_bytes(detokenizer *d, slice bytes, buffer *text);
-// The end of the answer: an unfinished character becomes one U+FFFD. Ready for a new text
-// afterwards.
+// The end of the answer: an unfinished character
+// becomes one U+FFFD. Ready for a new text afterwards.
 void detokenizer_end(detokenizer *d, buffer *text);

@@ -7,8 +7,8 @@
 
 #include <stdlib.h>
 
-// Positions inside a text are 32 bits, also where repair and normal form C make it up to 3 times
-// longer each.
+// Positions inside a text are 32 bits, also where repair
+// and normal form C make it up to 3 times longer each.
 #define TEXT_BYTES_MAX ((size_t)1 << 27)
 // Text memory that an encoder keeps between calls.
 #define KEPT_BYTES ((size_t)1 << 20)
@@ -315,9 +315,9 @@ static status join_segments(encoder *e, const encoder_segment *segments, size_t 
     return e->text.overflow ? STATUS_NO_MEMORY : STATUS_OK;
 }
 
-// A stop before any work: even the longest tokens could not take up so many bytes. Normal form C
-// shrinks text to a third at most; a byte without a token takes up none, which such a text does not
-// matter for.
+// A stop before any work: even the longest tokens could not take up so
+// many bytes. Normal form C shrinks text to a third at most; a byte
+// without a token takes up none, which such a text does not matter for.
 static bool cannot_fit(const tokenizer *t, const encoder_segment *segments, size_t count,
                        size_t limit, size_t *size)
 {

@@ -1,9 +1,9 @@
 // The merge loop that byte-level BPE and SentencePiece BPE share: the best adjacent pair is joined
 // until none is left. Pairs wait in a heap by (rank, position), so it takes O(n log n).
 //
-// Source: Sennrich, Haddow, Birch 2016, "Neural machine translation of rare words with subword
-// units"; ties go to the left, as in Hugging Face tokenizers and SentencePiece. One thread per
-// merge_work.
+// Source: Sennrich, Haddow, Birch 2016, "Neural machine translation of
+// rare words with subword units"; ties go to the left, as in Hugging
+// Face tokenizers and SentencePiece. One thread per merge_work.
 #pragma once
 
 #include <stdbool.h>
@@ -30,8 +30,8 @@ typedef struct merge_work {
     size_t heap_count, heap_capacity;
 } merge_work;
 
-// What two neighbours make: false where they do not join; else the token and its rank (lower
-// first).
+// What two neighbours make: false where they do not
+// join; else the token and its rank (lower first).
 typedef bool (*merge_pair)(const void *context, const merge_symbol *left, const merge_symbol *right,
                            uint32_t *rank, int32_t *id);
 

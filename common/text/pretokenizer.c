@@ -18,8 +18,9 @@ static const pretokenizer_family families[] = {
     { .name = "gpt-2",
       .pattern = CONTRACTIONS "| ?\\p{L}+| ?\\p{N}+| ?[^" SPACE "\\p{L}\\p{N}]+"
                  "|[" SPACE "]+(?![^" SPACE "])|[" SPACE "]+" },
-    // First every digit alone, then GPT-2 in the parts between. In one pattern that means: no alternative takes a
-    // digit along, and space in front of a digit ends its part, so it is not split before its last.
+    // First every digit alone, then GPT-2 in the parts between. In one pattern that means: no
+    // alternative takes a digit along, and space in front of a digit ends its part, so it is not
+    // split before its last.
     { .name = "smollm",
       .pattern = "\\p{N}|" CONTRACTIONS "| ?\\p{L}+| ?[^" SPACE "\\p{L}\\p{N}]+"
                  "|[" SPACE "]+(?![^" SPACE "\\p{N}])|[" SPACE "]+" },
@@ -150,8 +151,8 @@ status pretokenizer_next(const pretokenizer *p, pretokenizer_work *work, slice t
     if (count < 0)
         return count == PCRE2_ERROR_NOMEMORY ? STATUS_NO_MEMORY : STATUS_INTERNAL;
     const size_t *span = pcre2_get_ovector_pointer(work->match);
-    // A find that begins later ends the gap before it, which is a piece; the find itself comes
-    // next.
+    // A find that begins later ends the gap before it,
+    // which is a piece; the find itself comes next.
     *end = span[0] > begin ? span[0] : span[1];
     return *end > begin ? STATUS_OK : STATUS_INTERNAL;
 }

@@ -22,8 +22,8 @@ typedef struct pretokenizer_family {
     bool adds_bos;          // where the file has no tokenizer.ggml.add_bos_token
 } pretokenizer_family;
 
-// `name` as in the file. STATUS_UNSUPPORTED and a sentence with the known names for one without a
-// row.
+// `name` as in the file. STATUS_UNSUPPORTED and a
+// sentence with the known names for one without a row.
 status pretokenizer_open(slice name, pretokenizer **opened, error *failure);
 void pretokenizer_close(pretokenizer *p);
 const pretokenizer_family *pretokenizer_family_of(const pretokenizer *p);

@@ -1,9 +1,9 @@
 // SentencePiece BPE with byte fallback (tokenizer.ggml.model "llama"): tokens are strings of
 // characters; of all adjacent pairs that make a token, the one with the best score is joined first.
 //
-// Source: Kudo, Richardson 2018 (SentencePiece), bpe_model. The library writes a space as U+2581;
-// here tokens and text hold the space itself and a literal U+2581 is read as one, which comes to
-// the same.
+// Source: Kudo, Richardson 2018 (SentencePiece), bpe_model. The library
+// writes a space as U+2581; here tokens and text hold the space itself
+// and a literal U+2581 is read as one, which comes to the same.
 #include "text/tokenizer_private.h"
 
 #include "base/utf8.h"

@@ -78,8 +78,8 @@ void stop_close(stop *s)
     free(s);
 }
 
-// The pattern with the longest beginning at the end of the stream: what it has matched is held
-// back.
+// The pattern with the longest beginning at the end
+// of the stream: what it has matched is held back.
 static const pattern *holder(const stop *s)
 {
     const pattern *longest = NULL;

@@ -1,10 +1,10 @@
 // Stop strings in a stream of text: finds the first one that is completed and lets through only
 // what cannot be part of one.
 //
-// The match that ends first wins; of several that end at the same byte, the longest. So the text
-// before the stop does not depend on how the stream is cut. One failure table a string (Knuth,
-// Morris, Pratt 1977): each byte is looked at once for each string, whatever the strings' lengths.
-// One thread.
+// The match that ends first wins; of several that end at the same byte, the
+// longest. So the text before the stop does not depend on how the stream is
+// cut. One failure table a string (Knuth, Morris, Pratt 1977): each byte is
+// looked at once for each string, whatever the strings' lengths. One thread.
 #pragma once
 
 #include "base/buffer.h"

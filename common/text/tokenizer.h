@@ -46,13 +46,13 @@ int32_t tokenizer_bos(const tokenizer *t);
 int32_t tokenizer_eos(const tokenizer *t);
 int32_t tokenizer_unknown(const tokenizer *t);
 int32_t tokenizer_padding(const tokenizer *t);
-// The ids that end a generation, ascending: the file's eos, eot and eom, and every control token
-// with one of the spellings that families use for them (<|im_end|>, <|eot_id|>, <end_of_turn>,
-// ...).
+// The ids that end a generation, ascending: the file's eos, eot and eom, and every control or
+// user-defined token with one of the spellings that families use for them (<|im_end|>, <|eot_id|>,
+// <end_of_turn> and so on).
 const int32_t *tokenizer_end_ids(const tokenizer *t, size_t *count);
 bool tokenizer_is_end(const tokenizer *t, int32_t id);
-// Whether a raw prompt gets the BOS in front, or the EOS behind (rendered chat templates bring
-// their own).
+// Whether a raw prompt gets the BOS in front, or the
+// EOS behind (rendered chat templates bring their own).
 bool tokenizer_adds_bos(const tokenizer *t);
 bool tokenizer_adds_eos(const tokenizer *t);
 // Whether a text gets a space in front that decoding takes away again (SentencePiece).

@@ -8,8 +8,8 @@
 // A row per tokenizer.ggml.model.
 typedef struct tokenizer_algorithm {
     const char *name;
-    // Raw bytes of a token as its text is written in the file; false: the text is what it stands
-    // for.
+    // Raw bytes of a token as its text is written in
+    // the file; false: the text is what it stands for.
     bool (*token_bytes)(slice text, tokenizer_kind kind, buffer *bytes);
     // What the algorithm reads beside the tokens.
     status (*read)(tokenizer *t, const gguf *file, error *failure);
@@ -68,8 +68,8 @@ struct tokenizer {
 // A failure of this file: "PATH: ..." and the code, which is returned.
 status tokenizer_fail(const gguf *file, error *failure, status code, const char *key,
                       const char *format, ...) __attribute__((format(printf, 5, 6)));
-// vocabulary.c: tokens, kinds and the tables over them, out of tokenizer.ggml.tokens and
-// token_type.
+// vocabulary.c: tokens, kinds and the tables over
+// them, out of tokenizer.ggml.tokens and token_type.
 status tokenizer_read_vocabulary(tokenizer *t, const gguf *file, error *failure);
 // The token that merging can give with exactly these bytes, or -1.
 int32_t tokenizer_find(const tokenizer *t, slice bytes);

@@ -1,5 +1,5 @@
-// A GGUF file: opened, then everything in it is read; or refused with a sentence. Also as a
-// tokenizer.
+// A GGUF file: opened, then everything in it is read;
+// or refused with a sentence. Also as a tokenizer.
 #include "checkpoint/gguf.h"
 #include "text/encoder.h"
 

@@ -62,8 +62,8 @@ static void compare_text(int which, const token_list *list, const buffer *repair
     }
     detokenizer_end(&d, &streamed);
     CHECK(slice_equal(buffer_slice(&raw), buffer_slice(&streamed)));
-    // Pieces between special tokens are composed each by itself, so compare what is left to
-    // compose.
+    // Pieces between special tokens are composed each
+    // by itself, so compare what is left to compose.
     if (which == 3) {
         CHECK(unicode_append_composed(&expected, buffer_slice(repaired)) == STATUS_OK);
         CHECK(unicode_append_composed(&composed, buffer_slice(&raw)) == STATUS_OK);

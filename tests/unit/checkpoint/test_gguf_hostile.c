@@ -232,8 +232,8 @@ static void headers_that_are_not_ours_are_named(void **state)
     assert_null(file);
 }
 
-// Random single-byte changes of a good file: opened or refused, never a crash. What opens is read
-// through.
+// Random single-byte changes of a good file: opened or
+// refused, never a crash. What opens is read through.
 static void a_damaged_byte_never_leads_outside_the_file(void **state)
 {
     (void)state;

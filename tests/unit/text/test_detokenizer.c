@@ -1,5 +1,5 @@
-// Streaming text: B032 (no half characters, no false U+FFFD) and B033 (an answer that ends inside
-// one).
+// Streaming text: B032 (no half characters, no false
+// U+FFFD) and B033 (an answer that ends inside one).
 #include "text/detokenizer.h"
 
 #include "text/unicode.h"

@@ -1,5 +1,5 @@
-// Where each family cuts, and that the one-pattern form of SmolLM2's two steps is what the two
-// steps give.
+// Where each family cuts, and that the one-pattern form
+// of SmolLM2's two steps is what the two steps give.
 #include "text/pretokenizer.h"
 
 #include "text/unicode.h"
@@ -75,8 +75,8 @@ static void names_without_a_row_are_refused(void **state)
     assert_null(p);
 }
 
-// Step one: every digit (ASCII here, and one of another script) stands alone; step two: GPT-2 on
-// each rest.
+// Step one: every digit (ASCII here, and one of another
+// script) stands alone; step two: GPT-2 on each rest.
 static void two_steps(const pretokenizer *gpt2, slice text, buffer *out)
 {
     size_t begin = 0;

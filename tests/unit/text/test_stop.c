@@ -1,5 +1,5 @@
-// Stop strings: B012 (no part of one leaks, earliest match wins), B013 (the tail comes out), B014
-// (degenerate values).
+// Stop strings: B012 (no part of one leaks, earliest match
+// wins), B013 (the tail comes out), B014 (degenerate values).
 #include "text/stop.h"
 
 #include "base/random.h"
@@ -97,8 +97,8 @@ static void b014_degenerate_values_are_refused_or_harmless(void **state)
     memset(large, 'a', STOP_BYTES_MAX + 1);
     assert_int_equal(stop_open(&(slice){ large, STOP_BYTES_MAX + 1 }, 1, &s, &failure),
                      STATUS_INVALID);
-    // A string of 1 MiB that almost matches all along: each byte is looked at a few times, not 1 Mi
-    // times.
+    // A string of 1 MiB that almost matches all along:
+    // each byte is looked at a few times, not 1 Mi times.
     large[STOP_BYTES_MAX - 1] = 'b';
     assert_int_equal(stop_open(&(slice){ large, STOP_BYTES_MAX }, 1, &s, &failure), STATUS_OK);
     for (int i = 0; i < 1200; i++)

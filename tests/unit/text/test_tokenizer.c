@@ -162,8 +162,8 @@ static void a_limit_refuses_and_leaves_the_list_alone(void **state)
     assert_int_equal(encoder_encode_text(encode, SLICE("abc"), false, 3, &list, &failure),
                      STATUS_OK);
     assert_int_equal(list.count, 4);
-    // So many bytes cannot fit, whatever they are: refused without being read (there is no such
-    // text).
+    // So many bytes cannot fit, whatever they are:
+    // refused without being read (there is no such text).
     assert_int_equal(
         encoder_encode_text(encode, (slice){ "", (size_t)1 << 40 }, false, 10, &list, &failure),
         STATUS_TOO_LARGE);

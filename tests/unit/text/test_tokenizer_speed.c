@@ -87,9 +87,9 @@ static void grows_linearly(encoder *e, const char *kind, bool special)
             quarter = text.size;
         append_character(&text, kind, i);
     }
-    // Two doublings, each less than 2.5 times: a single one may step over the size of a cache.
-    // Other work on the machine shares its caches, so a bad ratio has to come back each time to
-    // count.
+    // Two doublings, each less than 2.5 times: a single one may step
+    // over the size of a cache. Other work on the machine shares its
+    // caches, so a bad ratio has to come back each time to count.
     double quarter_s = 0, whole_s = 0;
     bool good = false;
     for (int attempt = 0; attempt < 5 && !good; attempt++) {
