@@ -1,0 +1,39 @@
+"""The real router with workers that have no engine (fake/fake_worker.c): quick, exact, and free to misbehave."""
+import os
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "harness"))
+from cluster import BUILD, Cluster, Process  # noqa: E402
+
+
+class FakeCluster(Cluster):
+    def __init__(self, router=(), **more):
+        super().__init__(0, 0, router=router, wait=False, **more)
+        self.until("the router answers", lambda: self.request("GET", "/health")[0] == 200)
+
+    def fake(self, role, name=None, wait=True, **options):
+        """Start one; options as fake-worker has them, with _ for -."""
+        self.counter += 1
+        name = name or f"{role}-{self.counter}"
+        command = [os.path.join(BUILD, "harness", "fake-worker"), "--router", f"tcp://{self.router_host}:{self.control_port}",
+                   "--model", self.model, "--role", role, "--name", name]
+        for key, value in options.items():
+            command += ["--" + key.replace("_", "-")] + ([] if value is True else [str(value)])
+        process = Process(f"{name}-{self.counter}", command, self.folder)
+        process.role, process.worker = role, name
+        self.processes.append(process)
+        self.workers.append(process)
+        if wait:
+            self.until(f"{name} is alive", lambda: [w for w in self.state()["workers"]
+                                                     if w["name"] == name and w["state"] == "alive"])
+        return process
+
+    def worker(self, name):
+        return [w for w in self.state()["workers"] if w["name"] == name][0]
+
+    def metric(self, name):
+        """The value of one series, as /metrics spells it; 0 where it is not there."""
+        for line in self.request("GET", "/metrics")[2].decode().splitlines():
+            if line.startswith(name + " "):
+                return float(line.rsplit(" ", 1)[1])
+        return 0.0
