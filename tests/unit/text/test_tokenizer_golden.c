@@ -199,6 +199,28 @@ static void run_file(model *m, const char *path)
     buffer_close(&file);
 }
 
+// Prompts of the log-probability set: `prompt_ids` has the BOS in front where the model wants one.
+static void run_prompts(model *m, const char *path)
+{
+    buffer file = { 0 };
+    slice line;
+    assert_true(places_read(path, &file));
+    for (slice rest = buffer_slice(&file); places_next_line(&rest, &line);) {
+        json_t *row = json_loadb(line.data, line.size, JSON_ALLOW_NUL, NULL);
+        json_t *ids = json_object_get(row, "prompt_ids");
+        slice text = { json_string_value(json_object_get(row, "text")),
+                       json_string_length(json_object_get(row, "text")) };
+        assert_non_null(ids);
+        if (tokenizer_adds_bos(m->tokens)) {
+            assert_int_equal(json_integer_value(json_array_get(ids, 0)), tokenizer_bos(m->tokens));
+            json_array_remove(ids, 0);
+        }
+        check_ids(m, text, true, ids, "prompt_ids");
+        json_decref(row);
+    }
+    buffer_close(&file);
+}
+
 // All cases of one model, or skip.
 static void run_shared(const char *name, const char *file_name)
 {
@@ -219,6 +241,10 @@ static void run_shared(const char *name, const char *file_name)
         }
         run_file(&m, path);
     }
+    snprintf(relative, sizeof(relative), "golden/logits/%s.jsonl", name);
+    const char *prompts = places_shared(PENSTOCK_SOURCE_DIR, relative);
+    if (prompts != NULL)
+        run_prompts(&m, prompts);
     model_close(&m);
     assert_int_equal(m.wrong, 0);
 }
