@@ -1,16 +1,19 @@
 // The journey of a KV cache from a prefill worker to a decode worker.
 //
-// One `handoff` per worker process: it owns the fabric thread (UCX), the endpoints to its peers and the state
-// of every transfer (table.h: a pure state machine, both sides). The step thread calls the functions below, which only
-// queue, and pops events.
+// One `handoff` per worker process: it owns the fabric thread (UCX), the endpoints to its peers and
+// the state of every transfer (table.h: a pure state machine, both sides). The step thread calls
+// the functions below, which only queue, and pops events.
 //
-// Pages: the caller holds (engine_page_hold) every page that it names here, from the call until the event that
-// says the page is no longer touched: HANDOFF_DELIVERED or HANDOFF_SEND_OVER for sent pages, HANDOFF_SEAT_FILLED or HANDOFF_SEAT_OVER for received ones. When a
-// transfer fails or is cancelled, its OVER event comes only when no peer can touch the pages any more: every posted
-// receive has returned, or its endpoint is force-closed and drained (quarantine). No timer decides that.
+// Pages: the caller holds (engine_page_hold) every page that it names here, from the call until the
+// event that says the page is no longer touched: HANDOFF_DELIVERED or HANDOFF_SEND_OVER for sent
+// pages, HANDOFF_SEAT_FILLED or HANDOFF_SEAT_OVER for received ones. When a transfer fails or is
+// cancelled, its OVER event comes only when no peer can touch the pages any more: every posted
+// receive has returned, or its endpoint is force-closed and drained (quarantine). No timer decides
+// that.
 //
-// What holds when anything dies: a peer's death ends its transfers with a status and OVER events; bytes are accepted only for a seat that is open and whose
-// (request, attempt, generation) match; a sender learns of success only by Received.
+// What holds when anything dies: a peer's death ends its transfers with a status and OVER events;
+// bytes are accepted only for a seat that is open and whose (request, attempt, generation) match; a
+// sender learns of success only by Received.
 #pragma once
 
 #include "base/config.h"
@@ -22,15 +25,16 @@ typedef struct handoff handoff;
 
 // The `fabric` section of a worker's configuration.
 typedef struct handoff_settings {
-    char *host;               // address that the fabric binds and peers connect to; "" = that of the control plane
-    int64_t port;             // 0: any
-    char *transports;         // UCX_TLS, e.g. "tcp,self"
-    char *devices;            // UCX_NET_DEVICES; "" = the interface of `host`
-    bool checksums;           // verify every page run
-    uint64_t run_bytes;       // gather page runs up to about this size
-    int64_t window;           // page runs in flight per endpoint
+    char
+        *host; // address that the fabric binds and peers connect to; "" = that of the control plane
+    int64_t port;                            // 0: any
+    char *transports;                        // UCX_TLS, e.g. "tcp,self"
+    char *devices;                           // UCX_NET_DEVICES; "" = the interface of `host`
+    bool checksums;                          // verify every page run
+    uint64_t run_bytes;                      // gather page runs up to about this size
+    int64_t window;                          // page runs in flight per endpoint
     int64_t suspect_us, fail_us, connect_us; // no byte progress: log, then fail; time to connect
-    bool allow_slow;          // accept a transport slower than the configured one (counted)
+    bool allow_slow; // accept a transport slower than the configured one (counted)
 } handoff_settings;
 extern const config_section handoff_config_section; // keys "fabric.*"
 
@@ -61,28 +65,38 @@ typedef struct handoff_record {
 } handoff_record;
 
 typedef enum handoff_event_kind {
-    HANDOFF_SEAT_READY,   // sender: the peer opened a seat; it needs pages from `first_page` on
-    HANDOFF_DELIVERED,    // sender: the peer acknowledged everything; its pages are free; the transfer is over
-    HANDOFF_SEND_OVER,    // sender: failed, refused or cancelled (`code`); its pages are no longer touched; over
-    HANDOFF_SEAT_FILLED,  // receiver: all pages and the record are in and acknowledged; the transfer is over, the pages are yours
-    HANDOFF_SEAT_FAILED,  // receiver: no more will come (`code`); close the seat
-    HANDOFF_SEAT_OVER,    // receiver: after handoff_seat_close: the pages are no longer touched; over
+    HANDOFF_SEAT_READY, // sender: the peer opened a seat; it needs pages from `first_page` on
+    HANDOFF_DELIVERED, // sender: the peer acknowledged everything; its pages are free; the transfer
+                       // is over
+    HANDOFF_SEND_OVER, // sender: failed, refused or cancelled (`code`); its pages are no longer
+                       // touched; over
+    HANDOFF_SEAT_FILLED, // receiver: all pages and the record are in and acknowledged; the transfer
+                         // is over, the pages are yours
+    HANDOFF_SEAT_FAILED, // receiver: no more will come (`code`); close the seat
+    HANDOFF_SEAT_OVER, // receiver: after handoff_seat_close: the pages are no longer touched; over
 } handoff_event_kind;
 
 typedef struct handoff_event {
     handoff_event_kind kind;
     handoff_key key;
     status code;
-    int32_t first_page;      // SEAT_READY
-    handoff_record record;   // SEAT_FILLED
-    uint64_t bytes;          // moved by this transfer
-    uint64_t first_page_us, last_page_us; // clock_now_us of the first and last page run's completion
+    int32_t first_page;    // SEAT_READY
+    handoff_record record; // SEAT_FILLED
+    uint64_t bytes;        // moved by this transfer
+    uint64_t first_page_us,
+        last_page_us; // clock_now_us of the first and last page run's completion
 } handoff_event;
+
+// At most HANDOFF transfers of each side are open at a time (1024, half-open ones included): one
+// more is answered by SEND_OVER, or by SEAT_FAILED and at once SEAT_OVER, with STATUS_OVERLOADED. A
+// second begin or open of a live key is ignored and counted: a ticket that came twice changes
+// nothing.
 
 // Counters for heartbeats and metrics; read by the step thread.
 typedef struct handoff_stats {
     uint64_t bytes_sent, bytes_received, transfers_done, transfers_failed, runs_dropped;
     uint64_t pages_quarantined; // held back now, because a peer may still touch them
+    uint64_t slow_pairs;        // found on a slower transport than the configured one
     uint32_t sends_open, seats_open, peers_open;
     char transport[32];
     double probe_gbps;
@@ -99,14 +113,16 @@ void handoff_address(const handoff *h, char host[64], uint16_t *port);
 // Sender, at the ticket: connect to the peer if need be and wait for its seat.
 void handoff_send_begin(handoff *h, handoff_key key, const handoff_peer *peer);
 // Pages first..first+count of the sequence are complete. Only after SEAT_READY; in ascending order.
-void handoff_send_pages(handoff *h, handoff_key key, int32_t first, const int32_t *pages, int32_t count);
+void handoff_send_pages(handoff *h, handoff_key key, int32_t first, const int32_t *pages,
+                        int32_t count);
 // The last word: the record travels behind all pages.
 void handoff_send_end(handoff *h, handoff_key key, const handoff_record *record);
 // Stop; SEND_OVER follows.
 void handoff_send_cancel(handoff *h, handoff_key key);
 
-// Receiver, at the ticket: `pages` is the sequence's page table; those before `first_page` are already held.
-// The peer (`incarnation`) may not have connected yet. `generation` must never repeat in this process.
+// Receiver, at the ticket: `pages` is the sequence's page table; those before `first_page` are
+// already held. The peer (`incarnation`) may not have connected yet. `generation` must never repeat
+// in this process.
 void handoff_seat_open(handoff *h, handoff_key key, uint64_t incarnation, uint64_t generation,
                        const int32_t *pages, int32_t page_count, int32_t first_page);
 // Give the seat up; SEAT_OVER follows. Not after SEAT_FILLED.

@@ -221,10 +221,11 @@ static void forgive_own_absence(fabric *f, uint64_t absent_us)
 static bool progress(fabric *f)
 {
     for (int round = 0; round < TURN_ROUNDS_MAX; round++) {
+        f->posted = false;
         bool idle = ucp_worker_progress(f->worker) == 0;
         // At once, so that what returned gives its slots back before more comes.
         fabric_deliver_returned(f);
-        if (idle)
+        if (idle && !f->posted)
             return true;
     }
     return false;
@@ -240,13 +241,15 @@ static bool anyone_is_watched(const fabric *f)
     return false;
 }
 
-// Sleep in epoll, but only after UCX agreed that its descriptor will tell of everything new.
+// Sleep in epoll, but only after UCX agreed that its descriptor will tell of everything new. What was
+// posted since the last progress is not among that: it has to be progressed first. And when a handler
+// was called, the owner wants to act on it.
 static void rest(fabric *f, int64_t timeout_us)
 {
     int64_t check_us = f->settings.fail_us / 20 + 1000;
     if (anyone_is_watched(f) && timeout_us > check_us)
         timeout_us = check_us;
-    if (timeout_us <= 0 || f->returned || f->accept_count)
+    if (timeout_us <= 0 || f->returned || f->accept_count || f->posted || f->handled)
         return;
     ucs_status_t code = ucp_worker_arm(f->worker);
     if (code == UCS_ERR_BUSY)
@@ -264,6 +267,7 @@ static void rest(fabric *f, int64_t timeout_us)
 void fabric_turn(fabric *f, int64_t timeout_us)
 {
     f->now_us = clock_now_us();
+    f->handled = false;
     forgive_own_absence(f, f->now_us - f->turn_end_us);
     bool idle = progress(f);
     fabric_accept_all(f);

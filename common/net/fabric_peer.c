@@ -87,6 +87,7 @@ static ucs_status_t create_endpoint(fabric *f, fabric_endpoint *e, ucp_ep_params
     ucs_status_t code = ucp_ep_create(f->worker, params, &e->ep);
     if (code == UCS_OK)
         e->state = FABRIC_PEER_OPEN;
+    f->posted = true;
     return code;
 }
 
@@ -145,6 +146,7 @@ static void accept_one(fabric *f, ucp_conn_request_h request)
         return;
     }
     snprintf(address, sizeof(address), strchr(host, ':') ? "[%s]:%u" : "%s:%u", host, port);
+    f->handled = true;
     f->handlers.accepted(f->handlers.owner, e->id, address);
 }
 
@@ -174,6 +176,7 @@ static void begin_close(fabric *f, fabric_endpoint *e)
                                    .flags = UCP_EP_CLOSE_FLAG_FORCE };
     ucs_status_ptr_t request = ucp_ep_close_nbx(e->ep, &params);
     e->state = FABRIC_PEER_DRAINING;
+    f->posted = true;
     e->drain_us = f->now_us;
     e->close_request = UCS_PTR_IS_PTR(request) ? request : NULL;
     if (UCS_PTR_IS_ERR(request))
@@ -197,9 +200,11 @@ void fabric_advance_peers(fabric *f)
         fabric_endpoint *e = &f->peers[i];
         if (e->state == FABRIC_PEER_FAILING) {
             begin_close(f, e);
+            f->handled = true;
             f->handlers.failed(f->handlers.owner, e->id, e->code);
         } else if (e->state == FABRIC_PEER_DRAINING && is_drained(e)) {
             e->state = FABRIC_PEER_FREE;
+            f->handled = true;
             f->handlers.closed(f->handlers.owner, e->id);
         } else if (e->state == FABRIC_PEER_DRAINING && !e->drain_logged &&
                    f->now_us - e->drain_us > FABRIC_DRAIN_US) {

@@ -106,6 +106,7 @@ void fabric_deliver_returned(fabric *f)
         uint64_t token = slot->token;
         status code = slot->code;
         release_slot(slot);
+        f->handled |= kind != FABRIC_SLOT_MESSAGE;
         if (kind == FABRIC_SLOT_SEND)
             f->handlers.sent(f->handlers.owner, peer, token, code);
         else if (kind == FABRIC_SLOT_RECEIVE)
@@ -139,6 +140,7 @@ static status post_send(fabric *f, fabric_endpoint *e, fabric_slot *slot, unsign
     // Counted first: the callback may run inside of the call.
     uint32_t *held = held_count(e, slot->kind);
     ++*held;
+    f->posted = true;
     ucs_status_ptr_t request = ucp_am_send_nbx(e->ep, id, slot->header, size, data, count, &params);
     fabric_owes(f, e);
     if (UCS_PTR_IS_PTR(request))
@@ -212,6 +214,7 @@ static fabric_endpoint *sender_of(fabric *f, const ucp_am_recv_param_t *params, 
     if (e == NULL)
         return NULL;
     fabric_heard(f, e);
+    f->handled = true;
     if (size > 0 && size <= FABRIC_HEADER_MAX)
         return e;
     fabric_fail(f, e->id, STATUS_PEER_PROTOCOL);
@@ -262,6 +265,7 @@ static ucs_status_t receive_into(fabric *f, fabric_endpoint *e, void *data,
     };
     e->receives++;
     e->posted++;
+    f->posted = true;
     fabric_owes(f, e);
     ucs_status_ptr_t request =
         ucp_am_recv_data_nbx(f->worker, data, one ? slot->pieces[0].data : slot->pieces,
