@@ -1,7 +1,7 @@
 // Tokenisation equals the reference implementations, case by case and exactly
-// (tests/golden/README.md and the README of the shared golden folder say where the truth comes
-// from). The small set in the tree always runs where the model is there; the full sets and the
-// other models run where their files are.
+// (tests/golden/tokenizer/README.md and the README of the shared golden folder say where the truth
+// comes from). The small set in the tree always runs where the model is there; the full sets and
+// the other models run where their files are.
 #include "text/detokenizer.h"
 #include "text/encoder.h"
 #include "text/unicode.h"
