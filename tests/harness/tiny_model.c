@@ -13,11 +13,11 @@
 
 // Merged pairs, in the alphabet of byte-level BPE, in which a space is U+0120.
 static const char *const merges[] = {
-    "\u0120 t", "h e", "i n",      "e r",       "a n",      "\u0120 a",   "\u0120t he", "o n",
-    "r e",      "a t", "\u0120 s", "\u0120 w",  "\u0120 o", "e n",        "i s",        "o u",
-    "i t",      "o r", "\u0120 b", "\u0120 c",  "e d",      "an d",       "\u0120 m",   "in g",
-    "\u0120 f", "l l", "\u0120 d", "e s",       "a r",      "\u0120a nd", "\u0120 p",   "a s",
-    "l e",      "o m", "v e",      "\u0120 in", "\u0120 h", "a l",        "\u0120 of",  "i c",
+    "\u0120 t", "h e", "i n",      "e r",       "a n",      "\u0120 a",  "\u0120t he", "o n",
+    "r e",      "a t", "\u0120 s", "\u0120 w",  "\u0120 o", "e n",       "i s",        "o u",
+    "i t",      "o r", "\u0120 b", "\u0120 c",  "e d",      "an d",      "\u0120 m",   "in g",
+    "\u0120 f", "l l", "\u0120 d", "e s",       "a r",      "\u0120 an", "\u0120 p",   "a s",
+    "l e",      "o m", "v e",      "\u0120 in", "\u0120 h", "a l",       "\u0120o f",  "i c",
 };
 #define MERGES (sizeof merges / sizeof merges[0])
 #define CONTROLS 3
