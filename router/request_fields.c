@@ -31,9 +31,9 @@ static const request_field fields[] = {
     { "frequency_penalty",     BOTH,       FIELD_NUMBER,  AT(sampling.frequency_penalty),  0, -2, 2 },
     { "presence_penalty",      BOTH,       FIELD_NUMBER,  AT(sampling.presence_penalty),   0, -2, 2 },
     // The second of the two wins where both are given.
-    { "max_tokens",            BOTH,       FIELD_INTEGER, AT(max_tokens),                  0, 1, 9.2e18 },
-    { "max_completion_tokens", BOTH,       FIELD_INTEGER, AT(max_tokens),                  0, 1, 9.2e18 },
-    { "min_tokens",            BOTH,       FIELD_INTEGER, AT(min_tokens),                  0, 0, 9.2e18 },
+    { "max_tokens",            BOTH,       FIELD_INTEGER, AT(max_tokens),                  0, 1, 9.3e18 },
+    { "max_completion_tokens", BOTH,       FIELD_INTEGER, AT(max_tokens),                  0, 1, 9.3e18 },
+    { "min_tokens",            BOTH,       FIELD_INTEGER, AT(min_tokens),                  0, 0, 9.3e18 },
     { "priority",              BOTH,       FIELD_INTEGER, AT(priority),                    0, 0, 1 },
     { "ignore_eos",            BOTH,       FIELD_BOOL,    AT(ignore_eos),                  0, 0, 0 },
     { "skip_special_tokens",   BOTH,       FIELD_BOOL,    AT(skip_special_tokens),         1, 0, 0 },
