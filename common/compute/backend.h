@@ -29,7 +29,7 @@ typedef struct backend_queue backend_queue;           // operations run in order
 typedef struct backend_weight backend_weight;         // packed; opaque after load
 typedef struct backend_activation backend_activation; // rows x columns in the backend's number type
 
-// ---- settings and capabilities -------------------------------------------------------------------
+// ---- settings and capabilities ----------------------------------------------------------------
 
 typedef struct backend_settings {
     const char *level; // CPU: auto | scalar | avx2 | avx512
@@ -46,7 +46,7 @@ typedef struct backend_caps {
     bool replays_steps; // `step_begin` may replay a recorded step
 } backend_caps;
 
-// ---- memory --------------------------------------------------------------------------------------
+// ---- memory -----------------------------------------------------------------------------------
 
 typedef enum backend_memory_kind {
     BACKEND_MEMORY_DEVICE,
@@ -59,7 +59,7 @@ typedef struct backend_memory {
     backend_memory_kind kind;
 } backend_memory;
 
-// ---- weights -------------------------------------------------------------------------------------
+// ---- weights ----------------------------------------------------------------------------------
 
 // Rows of several tensors stacked into one matrix (q|k|v, gate|up): one input, one pass.
 typedef struct backend_weight_source {
@@ -69,7 +69,7 @@ typedef struct backend_weight_source {
     bool pair_rows; // gate|up: two parts of equal rows, packed so that rows i of both meet
 } backend_weight_source;
 
-// ---- the cache -----------------------------------------------------------------------------------
+// ---- the cache --------------------------------------------------------------------------------
 
 // How a page lies in memory: [page][layer][kv_head][K|V][inner]; `inner` is the backend's own order
 // of (token, dim). Two workers with equal `name` and sizes may exchange pages as bytes.
@@ -87,7 +87,7 @@ typedef struct kv_memory {
     int32_t pages;
 } kv_memory;
 
-// ---- a step --------------------------------------------------------------------------------------
+// ---- a step -----------------------------------------------------------------------------------
 
 // "Some tokens of some sequences": a chunk of a prompt, a decode step and a verification all look
 // like this. Rows of one sequence are adjacent and ascend in position. Arrays are in backend memory.
@@ -123,7 +123,7 @@ typedef struct backend_heads {
     int q_heads, kv_heads, head_size;
 } backend_heads;
 
-// ---- sampling ------------------------------------------------------------------------------------
+// ---- sampling ---------------------------------------------------------------------------------
 
 #define BACKEND_TOP_MAX 20
 
@@ -171,7 +171,7 @@ typedef struct backend_sampled {
     float top_logprobs[BACKEND_TOP_MAX];
 } backend_sampled;
 
-// ---- the table -----------------------------------------------------------------------------------
+// ---- the table --------------------------------------------------------------------------------
 
 typedef struct backend_table {
     // Open a device; STATUS_UNSUPPORTED (level, device), STATUS_BAD_CONFIG (cores), STATUS_NO_MEMORY.

@@ -92,8 +92,7 @@ double oracle_silu(double x)
     return x / (1 + exp(-x));
 }
 
-// ---- sampling
-// --------------------------------------------------------------------------------------
+// ---- sampling ---------------------------------------------------------------------------------
 
 static double *order_by; // of compare_tokens: ascending, then by id
 

@@ -168,8 +168,7 @@ static shape random_shape(tensor_type type)
     return s;
 }
 
-// ---- against double precision
-// ----------------------------------------------------------------------
+// ---- against double precision -----------------------------------------------------------------
 
 // One head of one token as the cache keeps it, but in double; `norm` and rotation as asked.
 static void head_values(const world *w, const float *x, int position, const float *norm,
@@ -275,8 +274,7 @@ static void attention_matches_double_precision(void **state)
     }
 }
 
-// ---- the same bits
-// ---------------------------------------------------------------------------------
+// ---- the same bits ----------------------------------------------------------------------------
 
 // Outputs of rows from .. length of one sequence, computed in chunks of `chunk` rows (0: of random
 // sizes), with `company` beside it or alone.
@@ -366,8 +364,7 @@ static void long_sequences_do_not_depend_on_their_splits(void **state)
     }
 }
 
-// ---- pages
-// ------------------------------------------------------------------------------------------
+// ---- pages ------------------------------------------------------------------------------------
 
 static void a_new_tile_is_zero_behind_its_last_token(void **state)
 {

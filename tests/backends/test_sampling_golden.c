@@ -79,8 +79,7 @@ static const vector *find_vector(const vectors *all, const char *name)
     return NULL;
 }
 
-// ---- one case
-// --------------------------------------------------------------------------------------
+// ---- one case ---------------------------------------------------------------------------------
 
 typedef struct golden {
     const vector *v;
@@ -278,8 +277,7 @@ static void check_frequencies(sampler *s, const golden *g, int draws)
         fail_msg("%s: chi-square is %g with %d bins after %d draws", g->text, sum, bins, total);
 }
 
-// ---- the whole
-// -------------------------------------------------------------------------------------
+// ---- the whole --------------------------------------------------------------------------------
 
 static void read_vectors(const char *folder, vectors *all)
 {

@@ -8,8 +8,7 @@
 
 #include <string.h>
 
-// ---- the plan
-// -------------------------------------------------------------------------------------
+// ---- the plan ---------------------------------------------------------------------------------
 
 static int query_rows(const cpu_plan *p)
 {
@@ -135,8 +134,7 @@ void cpu_attention_plan(backend_queue *q, const backend_heads *heads, const kv_m
     o->batch = *batch;
 }
 
-// ---- one layer
-// ------------------------------------------------------------------------------------
+// ---- one layer --------------------------------------------------------------------------------
 
 // Results of some rows of one head group: [rows * heads] maxima and sums, then values.
 typedef struct state {
@@ -264,6 +262,12 @@ static void run_attention(cpu_operation *o, backend *b, int phase, int thread, i
     }
 }
 
+static bool merges_follow(const cpu_operation *o, const backend *b, int phase)
+{
+    (void)o, (void)phase;
+    return b->plan->merge_count > 0;
+}
+
 void cpu_attention(backend_queue *q, backend_activation *out, const backend_activation *qkv,
                    const backend_heads *heads, const kv_memory *kv, int layer,
                    const backend_batch *batch, float scale, int window)
@@ -274,6 +278,7 @@ void cpu_attention(backend_queue *q, backend_activation *out, const backend_acti
     CHECK(layer >= 0 && layer < kv->layout.layers);
     cpu_operation *o = cpu_queue_add(q, run_attention);
     o->phases = 2;
+    o->needs_phase = merges_follow;
     o->y = out;
     o->x = qkv;
     o->heads = *heads;

@@ -113,8 +113,7 @@ extern const cpu_level cpu_level_scalar, cpu_level_avx2, cpu_level_avx512;
 status cpu_level_choose(const char *name, const cpu_level **level, error *failure);
 cpu_tile_kernel cpu_level_kernel(const cpu_level *level, tensor_type type);
 
-// ---- objects
-// -------------------------------------------------------------------------------------
+// ---- objects ----------------------------------------------------------------------------------
 
 // The rows of one part, in tiles of their own.
 typedef struct cpu_segment {
@@ -203,8 +202,7 @@ struct backend {
     cpu_plan *plan;
 };
 
-// ---- queue
-// ---------------------------------------------------------------------------------------
+// ---- queue ------------------------------------------------------------------------------------
 
 typedef struct cpu_operation cpu_operation;
 
@@ -212,6 +210,9 @@ typedef struct cpu_operation cpu_operation;
 // One recorded operation. `run` is called by every thread, once per phase; a barrier follows each.
 struct cpu_operation {
     void (*run)(cpu_operation *o, backend *b, int phase, int thread, int count);
+    // Whether a phase after the first has anything to do; NULL: yes. The same answer on all
+    // threads.
+    bool (*needs_phase)(const cpu_operation *o, const backend *b, int phase);
     int phases;
     _Atomic int32_t taken[CPU_PHASES_MAX]; // work handed out so far
     backend_activation *y;
@@ -251,8 +252,7 @@ static inline bool cpu_take(_Atomic int32_t *taken, int total, int step, int *fi
     return true;
 }
 
-// ---- memory
-// --------------------------------------------------------------------------------------
+// ---- memory -----------------------------------------------------------------------------------
 
 // Zeroed memory, aligned to 64 bytes, 2 MiB pages advised where it is that big. NULL: none is left.
 void *cpu_memory_take(size_t size);
@@ -263,8 +263,7 @@ void cpu_arena_release(backend *b, cpu_arena *arena);
 // Make room for inputs of `rows` x `columns` and for sampling rows of `sample_columns`.
 status cpu_backend_grow(backend *b, int rows, int columns, int sample_columns);
 
-// ---- slots of the table, by file
-// ------------------------------------------------------------------
+// ---- slots of the table, by file --------------------------------------------------------------
 
 status cpu_queue_open(backend *b, backend_queue **opened);
 void cpu_queue_close(backend_queue *q);

@@ -4,8 +4,9 @@
 
 #define TILE_ROWS CPU_AVX2_TILE_ROWS
 #define SCORE_VECTORS 4
-#define VALUE_VECTORS 2
+#define VALUE_VECTORS 4
 #define UNROLL _Pragma("GCC unroll 16")
 #include "compute/cpu/kernels.h"
+#include "compute/cpu/attention_kernels.h"
 
 const cpu_level cpu_level_avx2 = CPU_LEVEL_TABLE(avx2, AVX2);

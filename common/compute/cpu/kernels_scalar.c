@@ -7,5 +7,6 @@
 #define VALUE_VECTORS 16
 #define UNROLL
 #include "compute/cpu/kernels.h"
+#include "compute/cpu/attention_kernels.h"
 
 const cpu_level cpu_level_scalar = CPU_LEVEL_TABLE(scalar, SCALAR);

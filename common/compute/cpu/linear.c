@@ -102,47 +102,63 @@ static void run_chunk(const cpu_operation *o, const backend *b, const prepared *
     }
 }
 
-// Few rows: about four chunks a thread, so that the last one ends soon after the others. Many rows:
-// no more weights than the cache holds beside the input.
-static int chunk_tiles(const cpu_operation *o, const cpu_segment *s, int tiles, int threads)
+// Tiles of one kernel call: no more weights than the cache holds beside the input where many rows
+// follow each other through them.
+static int chunk_tiles(const cpu_operation *o, const cpu_segment *s)
 {
-    int64_t chunk = tiles / (threads * 4);
-    int64_t limit = CHUNK_BYTES / s->tile_bytes;
-    if (o->rows > CPU_ROW_BLOCK_MAX && chunk > limit)
-        chunk = limit;
-    if (chunk > CPU_CHUNK_TILES)
-        chunk = CPU_CHUNK_TILES;
+    int64_t chunk = CPU_CHUNK_TILES;
+    if (o->rows > CPU_ROW_BLOCK_MAX && chunk > CHUNK_BYTES / s->tile_bytes)
+        chunk = CHUNK_BYTES / s->tile_bytes;
     return chunk < 1 ? 1 : (int)chunk;
 }
 
-static void run_linear(cpu_operation *o, backend *b, int phase, int thread, int count)
+// Tiles first .. last of the whole matrix, which may lie in several segments.
+static void run_tiles(const cpu_operation *o, const backend *b, const prepared *input,
+                      cpu_scratch *scratch, int first, int last)
 {
     const backend_weight *w = o->weight;
-    int first, last;
-    if (phase + 1 < o->phases) {
-        while (cpu_take(&o->taken[phase], o->rows, 1, &first, &last))
-            prepare_rows(o, b, first, last, b->panels, b->inputs);
-        return;
+    int segments = o->epilogue == BACKEND_SWIGLU ? 1 : w->part_count, base = 0;
+    for (int i = 0; i < segments; base += w->segments[i++].tiles) {
+        const cpu_segment *s = &w->segments[i];
+        int at = first > base ? first - base : 0;
+        int to = last - base < s->tiles ? last - base : s->tiles;
+        for (int chunk = chunk_tiles(o, s); at < to; at += chunk)
+            run_chunk(o, b, input, scratch, s, at, to - at < chunk ? to : at + chunk);
     }
+}
+
+static int tile_count(const cpu_operation *o)
+{
+    int segments = o->epilogue == BACKEND_SWIGLU ? 1 : o->weight->part_count, total = 0;
+    for (int i = 0; i < segments; i++)
+        total += o->weight->segments[i].tiles;
+    return total;
+}
+
+// Each thread has a range of its own, one long stream of weights; the last quarter goes in small
+// pieces to whoever comes first.
+static void run_product(cpu_operation *o, backend *b, int phase, int thread, int count)
+{
     cpu_scratch *scratch = &b->scratch[thread];
     if (keeps_own_copy(o))
         prepare_rows(o, b, 0, o->rows, scratch->panel, scratch->x);
     prepared input = input_of(o, b, thread);
-    int segments = o->epilogue == BACKEND_SWIGLU ? 1 : w->part_count;
-    int total = 0;
-    for (int i = 0; i < segments; i++)
-        total += w->segments[i].tiles;
-    int chunk = chunk_tiles(o, &w->segments[0], total, count);
-    while (cpu_take(&o->taken[phase], total, chunk, &first, &last)) {
-        int base = 0;
-        for (int i = 0; i < segments; base += w->segments[i++].tiles) {
-            const cpu_segment *s = &w->segments[i];
-            int from = first > base ? first - base : 0;
-            int to = last - base < s->tiles ? last - base : s->tiles;
-            if (from < to)
-                run_chunk(o, b, &input, scratch, s, from, to);
-        }
+    int total = tile_count(o), own = count == 1 ? total : total * 3 / 4 / count, first, last;
+    int rest = total - own * count, step = rest / (count * 6);
+    run_tiles(o, b, &input, scratch, thread * own, (thread + 1) * own);
+    while (cpu_take(&o->taken[phase], rest, step < 1 ? 1 : step, &first, &last))
+        run_tiles(o, b, &input, scratch, own * count + first, own * count + last);
+}
+
+static void run_linear(cpu_operation *o, backend *b, int phase, int thread, int count)
+{
+    int first, last;
+    if (phase + 1 == o->phases) {
+        run_product(o, b, phase, thread, count);
+        return;
     }
+    while (cpu_take(&o->taken[phase], o->rows, 1, &first, &last))
+        prepare_rows(o, b, first, last, b->panels, b->inputs);
 }
 
 void cpu_linear(backend_queue *q, backend_activation *y, const backend_activation *x,

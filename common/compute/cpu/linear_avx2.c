@@ -35,8 +35,7 @@ static inline __m256i inputs_at(const int8_t *q)
     return _mm256_set1_epi32(four);
 }
 
-// ---- 4 bits
-// ---------------------------------------------------------------------------------------
+// ---- 4 bits -----------------------------------------------------------------------------------
 
 // One block of `halves` halves of a tile (8 rows each, `w` is the first one's) and `rows` inputs.
 static inline __attribute__((always_inline)) void
@@ -83,8 +82,7 @@ block_of_4_bits(const uint8_t *w, const uint8_t *scales, const cpu_panel_block *
     }
 }
 
-// ---- 8 bits
-// ---------------------------------------------------------------------------------------
+// ---- 8 bits -----------------------------------------------------------------------------------
 
 static inline __attribute__((always_inline)) void
 block_of_8_bits(const uint8_t *w, const uint8_t *scales, const cpu_panel_block *panel, int halves,
@@ -119,8 +117,7 @@ block_of_8_bits(const uint8_t *w, const uint8_t *scales, const cpu_panel_block *
     }
 }
 
-// ---- all tiles of a call
-// ----------------------------------------------------------------------------
+// ---- all tiles of a call ----------------------------------------------------------------------
 
 // One or two rows take both halves of a tile in one pass; three or four take one half at a time,
 // since more sums do not fit the registers, and find the second half in the nearest cache.
@@ -175,8 +172,7 @@ ENTRY(q4_0)
 ENTRY(q4_1)
 ENTRY(q8_0)
 
-// ---- floats
-// ---------------------------------------------------------------------------------------
+// ---- floats -----------------------------------------------------------------------------------
 
 static inline __m256 weights_at(const uint8_t *p, tensor_type type)
 {

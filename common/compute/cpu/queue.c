@@ -31,6 +31,7 @@ void cpu_queue_close(backend_queue *q)
     cpu_memory_release(q, sizeof *q);
 }
 
+// A barrier before every phase but the very first; the end of the run is one too.
 static void run_list(void *context, int thread, int count)
 {
     backend_queue *q = context;
@@ -38,10 +39,11 @@ static void run_list(void *context, int thread, int count)
     for (int i = 0; i < q->count; i++) {
         cpu_operation *o = &q->operations[i];
         for (int phase = 0; phase < o->phases; phase++) {
-            o->run(o, b, phase, thread, count);
-            // The end of the run is a barrier too.
-            if (i + 1 < q->count || phase + 1 < o->phases)
+            if (phase > 0 && o->needs_phase != NULL && !o->needs_phase(o, b, phase))
+                continue;
+            if (i > 0 || phase > 0)
                 cpu_threads_barrier(b->threads);
+            o->run(o, b, phase, thread, count);
         }
     }
 }

@@ -12,8 +12,7 @@
 // The largest value that the noise can take is -ln(-ln(1 - 2^-54)) = 37.43.
 #define NOISE_MAX 37.5
 
-// ---- what a row becomes before a token is drawn
-// ---------------------------------------------------
+// ---- what a row becomes before a token is drawn -----------------------------------------------
 
 static bool changes_logits(const backend_sample *s)
 {
@@ -75,8 +74,7 @@ static int32_t largest(const float *l, int count)
     return best;
 }
 
-// ---- the draw
-// -------------------------------------------------------------------------------------
+// ---- the draw ---------------------------------------------------------------------------------
 
 typedef struct draw {
     uint64_t key;
@@ -110,8 +108,7 @@ static inline void draw_offer(draw *d, int32_t token, float logit)
     }
 }
 
-// ---- filters
-// --------------------------------------------------------------------------------------
+// ---- filters ----------------------------------------------------------------------------------
 
 typedef struct filter {
     const backend_sample *sample;
@@ -256,8 +253,7 @@ static int32_t choose(const backend_sample *s, const float *l, cpu_scratch *scra
     return d.token;
 }
 
-// ---- results
-// --------------------------------------------------------------------------------------
+// ---- results ----------------------------------------------------------------------------------
 
 // The `count` largest, equal ones by ascending id; insertion into a short list.
 static void report_top(const float *l, int vocabulary, int count, double log_sum,

@@ -1,0 +1,191 @@
+#include "compute/cpu/threads.h"
+
+#include <sched.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+typedef struct round_trip {
+    cpu_threads *threads;
+    int phases;
+    int seen[8][64]; // [thread][phase]
+    bool wrong;
+} round_trip;
+
+// In each phase every thread writes its own mark, and after the barrier sees those of all others.
+static void walk(void *context, int thread, int count)
+{
+    round_trip *r = context;
+    for (int phase = 0; phase < r->phases; phase++) {
+        r->seen[thread][phase]++;
+        cpu_threads_barrier(r->threads);
+        for (int other = 0; other < count; other++)
+            if (r->seen[other][phase] != r->seen[thread][phase])
+                __atomic_store_n(&r->wrong, true, __ATOMIC_RELAXED);
+    }
+}
+
+static void every_thread_sees_what_others_wrote_before_a_barrier(void **state)
+{
+    (void)state;
+    for (int count = 1; count <= 5; count += 2) {
+        round_trip r = { .phases = 64 };
+        error failure;
+        assert_int_equal(cpu_threads_open(count, NULL, 0, &r.threads, &failure), STATUS_OK);
+        assert_int_equal(cpu_threads_count(r.threads), count);
+        for (int run = 0; run < 20; run++)
+            cpu_threads_run(r.threads, walk, &r);
+        cpu_threads_close(r.threads);
+        assert_false(r.wrong);
+        for (int thread = 0; thread < count; thread++)
+            assert_int_equal(r.seen[thread][63], 20);
+    }
+}
+
+// Longer between two runs than any thread spins.
+static void threads_that_fell_asleep_are_woken(void **state)
+{
+    (void)state;
+    round_trip r = { .phases = 2 };
+    error failure;
+    assert_int_equal(cpu_threads_open(2, NULL, 0, &r.threads, &failure), STATUS_OK);
+    for (int run = 0; run < 20; run++) {
+        cpu_threads_run(r.threads, walk, &r);
+        usleep(2000);
+    }
+    cpu_threads_close(r.threads);
+    assert_int_equal(r.seen[1][1], 20);
+    assert_false(r.wrong);
+}
+
+static void core_lists_are_parsed_and_checked(void **state)
+{
+    (void)state;
+    int cores[64], count;
+    error failure;
+    cpu_set_t set;
+    assert_int_equal(sched_getaffinity(0, sizeof set, &set), 0);
+    int own = 0;
+    while (!CPU_ISSET(own, &set))
+        own++;
+    char text[32];
+    snprintf(text, sizeof text, "%d", own);
+    assert_int_equal(cpu_threads_parse_cores(text, cores, 64, &count, &failure), STATUS_OK);
+    assert_int_equal(count, 1);
+    assert_int_equal(cores[0], own);
+    snprintf(text, sizeof text, "%d-%d", own, own);
+    assert_int_equal(cpu_threads_parse_cores(text, cores, 64, &count, &failure), STATUS_OK);
+    snprintf(text, sizeof text, "%d,%d", own, own);
+    assert_int_equal(cpu_threads_parse_cores(text, cores, 64, &count, &failure), STATUS_BAD_CONFIG);
+    const char *const bad[] = { "",   "a",    "0-",   "-1",   "1-0", "0,",         ",0",
+                                "0x", "0 ,1", "0--1", "1023", "0+1", "0-99999999", "4294967296" };
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        assert_int_equal(cpu_threads_parse_cores(bad[i], cores, 64, &count, &failure),
+                         STATUS_BAD_CONFIG);
+        assert_string_equal(failure.param, "cores");
+    }
+}
+
+// ---- quotas, in a folder that looks like a root
+// ----------------------------------------------------
+
+static char root[64];
+
+static void put(const char *path, const char *text)
+{
+    char full[512];
+    snprintf(full, sizeof full, "%s%s", root, path);
+    for (char *slash = strchr(full + strlen(root) + 1, '/'); slash != NULL;
+         slash = strchr(slash + 1, '/')) {
+        *slash = '\0';
+        mkdir(full, 0700);
+        *slash = '/';
+    }
+    FILE *file = fopen(full, "w");
+    assert_non_null(file);
+    fputs(text, file);
+    fclose(file);
+}
+
+static int make_root(void **state)
+{
+    (void)state;
+    snprintf(root, sizeof root, "/tmp/penstock-quota-XXXXXX");
+    return mkdtemp(root) == NULL;
+}
+
+static int remove_root(void **state)
+{
+    char command[128];
+    (void)state;
+    snprintf(command, sizeof command, "rm -r %s", root);
+    return system(command);
+}
+
+static void quotas_of_version_2_are_the_least_of_all_levels(void **state)
+{
+    (void)state;
+    put("/proc/self/cgroup", "0::/pod/worker\n");
+    assert_int_equal(cpu_threads_quota(root), 0);
+    put("/sys/fs/cgroup/pod/worker/cpu.max", "max 100000\n");
+    assert_int_equal(cpu_threads_quota(root), 0);
+    put("/sys/fs/cgroup/pod/cpu.max", "350000 100000\n");
+    assert_int_equal(cpu_threads_quota(root), 3);
+    put("/sys/fs/cgroup/pod/worker/cpu.max", "199999 100000\n");
+    assert_int_equal(cpu_threads_quota(root), 1);
+    put("/sys/fs/cgroup/pod/worker/cpu.max", "20000 100000\n");
+    assert_int_equal(cpu_threads_quota(root), 1);
+    put("/sys/fs/cgroup/pod/worker/cpu.max", "nonsense\n");
+    assert_int_equal(cpu_threads_quota(root), 3);
+}
+
+static void quotas_of_version_1_count_too(void **state)
+{
+    (void)state;
+    put("/proc/self/cgroup", "12:memory:/x\n4:cpu,cpuacct:/docker/abc\n1:name=systemd:/\n");
+    put("/sys/fs/cgroup/cpu/docker/abc/cpu.cfs_quota_us", "-1\n");
+    put("/sys/fs/cgroup/cpu/docker/abc/cpu.cfs_period_us", "100000\n");
+    assert_int_equal(cpu_threads_quota(root), 0);
+    put("/sys/fs/cgroup/cpu/docker/abc/cpu.cfs_quota_us", "250000\n");
+    assert_int_equal(cpu_threads_quota(root), 2);
+}
+
+// Inside a container the name may be the host's: the mount's own root then holds the quota.
+static void a_foreign_group_name_leaves_the_root_quota(void **state)
+{
+    (void)state;
+    put("/proc/self/cgroup", "0::/kubepods.slice/gone\n");
+    put("/sys/fs/cgroup/cpu.max", "400000 100000\n");
+    assert_int_equal(cpu_threads_quota(root), 4);
+}
+
+static void at_least_one_thread_is_available(void **state)
+{
+    (void)state;
+    assert_in_range(cpu_threads_available(), 1, CPU_THREADS_MAX);
+    int cores[CPU_THREADS_MAX];
+    assert_true(cpu_threads_allowed_cores(cores, CPU_THREADS_MAX) >= 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_thread_sees_what_others_wrote_before_a_barrier),
+        cmocka_unit_test(threads_that_fell_asleep_are_woken),
+        cmocka_unit_test(core_lists_are_parsed_and_checked),
+        cmocka_unit_test_setup_teardown(quotas_of_version_2_are_the_least_of_all_levels, make_root,
+                                        remove_root),
+        cmocka_unit_test_setup_teardown(quotas_of_version_1_count_too, make_root, remove_root),
+        cmocka_unit_test_setup_teardown(a_foreign_group_name_leaves_the_root_quota, make_root,
+                                        remove_root),
+        cmocka_unit_test(at_least_one_thread_is_available),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
