@@ -196,6 +196,16 @@ static bool bound_of(jinja_render *r, jinja_value v, int64_t *bound)
     return true;
 }
 
+static jinja_value slice_range(jinja_render *r, const jinja_range *range, int64_t start,
+                               int64_t stop, int64_t step)
+{
+    jinja_range *part = jinja_allocate(&r->task, sizeof *part);
+    int64_t distance = step > 0 ? stop - start : start - stop, size = step > 0 ? step : -step;
+    *part = (jinja_range){ range->start + start * range->step, range->start + stop * range->step,
+                           range->step * step, distance > 0 ? (distance + size - 1) / size : 0 };
+    return (jinja_value){ .type = JINJA_RANGE, .range = part };
+}
+
 jinja_value jinja_slice_of(jinja_render *r, jinja_value v, const jinja_value bounds[3])
 {
     int64_t step = 1, start, stop, count = 0;
@@ -222,6 +232,8 @@ jinja_value jinja_slice_of(jinja_render *r, jinja_value v, const jinja_value bou
     if (v.type == JINJA_STRING && step == 1)
         return jinja_part(r, v.string, jinja_offset(r, v.string, start),
                           jinja_offset(r, v.string, stop > start ? stop : start));
+    if (v.type == JINJA_RANGE)
+        return slice_range(r, v.range, start, stop, step);
     jinja_list *from = jinja_iterate(r, v), *list = jinja_list_new(r, 0);
     for (int64_t i = start; step > 0 ? i < stop : i > stop; i += step)
         jinja_list_add(r, list, from->items[i]);

@@ -65,10 +65,12 @@ jinja_list *jinja_items(jinja_render *r, const jinja_dict *dict)
 
 static jinja_list *characters(jinja_render *r, const jinja_string *s)
 {
+    jinja_string plain = *s; // characters of a safe string are not safe
+    plain.safe = false;
     jinja_list *list = jinja_list_new(r, s->length);
     for (size_t at = 0, size; at < s->size; at += size) {
         jinja_decode(s->bytes + at, &size);
-        jinja_list_add(r, list, jinja_part(r, s, at, at + size));
+        jinja_list_add(r, list, jinja_part(r, &plain, at, at + size));
     }
     return list;
 }
@@ -184,6 +186,7 @@ static uint64_t hash_key(jinja_render *r, jinja_value key)
         return key.type;
     case JINJA_LIST:
     case JINJA_DICT:
+    case JINJA_VIEW:
         jinja_fail(&r->task, TEMPLATE_FAULT_TYPE, "a value of type %s cannot be a key",
                    jinja_type_name(key));
     default:

@@ -215,7 +215,7 @@ static flow execute_block(jinja_render *r, jinja_scope *scope, const jinja_node 
     if (node->kind == JINJA_SET_BLOCK)
         jinja_assign(r, scope, node->a, v);
     else
-        jinja_print(r->out, v);
+        jinja_append_string(r->out, jinja_need_string(r, v, "what a filter block gives"));
     return FLOW_ON;
 }
 

@@ -68,7 +68,7 @@ static jinja_value filter_indent(jinja_render *r, jinja_value self,
                                      : spaces(r, int_or(r, given[0], 4, "indent: width"));
     jinja_builder whole, b;
     jinja_build_begin(&whole, r);
-    jinja_append_string(&whole, text_of(r, self));
+    jinja_append_string(&whole, jinja_need_string(r, self, "the value to indent"));
     jinja_append(&whole, SLICE("\n"), JINJA_MARKUP);
     jinja_list *lines = jinja_split_lines(r, jinja_build_end(&whole).string, false);
     jinja_build_begin(&b, r);
@@ -87,7 +87,6 @@ static jinja_value filter_truncate(jinja_render *r, jinja_value self,
                                    const jinja_arguments *arguments)
 {
     const jinja_value *given = arguments->values; // length killwords end leeway
-    const jinja_string *s = text_of(r, self);
     int64_t length = int_or(r, given[0], 255, "truncate: length");
     int64_t leeway = given[3].type == JINJA_NONE ? 5 : int_or(r, given[3], 5, "truncate: leeway");
     const jinja_string *end = given[2].type == JINJA_ABSENT
@@ -95,8 +94,10 @@ static jinja_value filter_truncate(jinja_render *r, jinja_value self,
                                   : jinja_need_string(r, given[2], "truncate: end");
     if (length < end->length || leeway < 0)
         jinja_fail(&r->task, TEMPLATE_FAULT_TYPE, "truncate: length or leeway is too small");
-    if (s->length <= length || s->length - length <= leeway)
-        return jinja_part(r, s, 0, s->size);
+    int64_t size = jinja_length(r, self); // in Python, a short list passes too
+    if (size <= length || size - length <= leeway)
+        return self;
+    const jinja_string *s = jinja_need_string(r, self, "the value to truncate");
     size_t to = jinja_offset(r, s, length - end->length);
     if (!jinja_true(r, given[1])) {
         size_t space = jinja_find_last(r, jinja_slice(s), SLICE(" "), to);
@@ -375,9 +376,11 @@ static jinja_value filter_round(jinja_render *r, jinja_value self, const jinja_a
         jinja_fail(&r->task, TEMPLATE_FAULT_TYPE, "round: a value of type %s is no number",
                    jinja_type_name(self));
     bool up = slice_equal(method, SLICE("ceil")), down = slice_equal(method, SLICE("floor"));
+    if ((up || down) && jinja_integral(self, &integer) && precision >= 0)
+        return jinja_float(real);
     if (up || down) {
         double scale = pow(10, (double)precision);
-        return jinja_float((up ? ceil(real * scale) : floor(real * scale)) / scale);
+        return jinja_float((up ? ceil(real * scale) : floor(real * scale)) / scale + 0.0);
     }
     if (!slice_equal(method, SLICE("common")))
         jinja_fail(&r->task, TEMPLATE_FAULT_TYPE, "round: method is common, ceil or floor");

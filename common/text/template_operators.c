@@ -68,6 +68,12 @@ static int64_t floor_divide(int64_t a, int64_t b)
     return quotient - (a % b != 0 && (a < 0) != (b < 0));
 }
 
+static int64_t floor_modulo(int64_t a, int64_t b)
+{
+    int64_t rest = a % b;
+    return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
+}
+
 static jinja_value on_integers(jinja_render *r, int operator, int64_t a, int64_t b)
 {
     int64_t result = 0;
@@ -94,7 +100,7 @@ static jinja_value on_integers(jinja_render *r, int operator, int64_t a, int64_t
         if (b == -1)
             result = operator== '%' || overflow ? 0 : - a;
         else
-            result = operator== '%' ? a - b * floor_divide(a, b) : floor_divide(a, b);
+            result = operator== '%' ? floor_modulo(a, b) : floor_divide(a, b);
         break;
     default:
         if (b < 0 && a == 0)
@@ -137,6 +143,8 @@ static jinja_value on_floats(jinja_render *r, int operator, double a, double b)
         if (b == 0)
             fail_zero(r);
         double quotient = (a - modulo(a, b)) / b, whole = floor(quotient);
+        if (whole == 0)
+            return jinja_float(copysign(0, a / b));
         return jinja_float(quotient - whole > 0.5 ? whole + 1 : whole);
     }
     default:

@@ -60,7 +60,7 @@ static size_t skip_right(const jinja_string *s, size_t end, bool space)
 static void split_space(jinja_render *r, const jinja_string *s, int64_t limit, jinja_list *parts)
 {
     for (size_t at = skip_left(s, 0, true), end; at < s->size; at = skip_left(s, end, true)) {
-        end = limit-- == 0 ? skip_right(s, s->size, true) : skip_left(s, at, false);
+        end = limit-- == 0 ? s->size : skip_left(s, at, false);
         jinja_list_add(r, parts, jinja_part(r, s, at, end));
     }
 }
@@ -69,7 +69,7 @@ static void split_space_right(jinja_render *r, const jinja_string *s, int64_t li
                               jinja_list *parts)
 {
     for (size_t end = skip_right(s, s->size, true), at; end > 0; end = skip_right(s, at, true)) {
-        at = limit-- == 0 ? skip_left(s, 0, true) : skip_right(s, end, false);
+        at = limit-- == 0 ? 0 : skip_right(s, end, false);
         jinja_list_add(r, parts, jinja_part(r, s, at, end));
     }
     reverse(parts);

@@ -174,12 +174,12 @@ static const uint16_t *find_special(uint32_t point)
 }
 
 // A capital sigma is written final where a cased letter stands before it and none behind.
-static bool is_final_sigma(const jinja_string *s, size_t at)
+static bool is_final_sigma(const jinja_string *s, size_t from, size_t at)
 {
     size_t i = at, size;
     uint32_t point = 0;
     bool cased = false;
-    while (i > 0 && !cased) {
+    while (i > from && !cased) {
         i -= jinja_last_size(s->bytes, i);
         point = jinja_decode(s->bytes + i, &size);
         if (!is_case_ignorable(point) && !(cased = is_cased(point)))
@@ -211,14 +211,16 @@ static int map_upper(uint32_t point, bool title, uint32_t mapped[3])
     return count;
 }
 
-static int map_lower(const jinja_string *s, size_t at, uint32_t point, uint32_t mapped[3])
+// `from` is where the text begins in which a sigma may be final.
+static int map_lower(const jinja_string *s, size_t from, size_t at, uint32_t point,
+                     uint32_t mapped[3])
 {
     if (point == 0x130) { // I with a dot
         mapped[0] = 'i';
         mapped[1] = 0x307;
         return 2;
     }
-    if (point == 0x3A3 && is_final_sigma(s, at))
+    if (point == 0x3A3 && is_final_sigma(s, from, at))
         mapped[0] = 0x3C2;
     else
         mapped[0] = (uint32_t)utf8proc_tolower((utf8proc_int32_t)point);
@@ -235,6 +237,7 @@ jinja_value jinja_recase(jinja_render *r, const jinja_string *s, jinja_case way)
     jinja_builder b;
     jinja_build_begin(&b, r);
     bool after_cased = false;
+    size_t from = 0;
     jinja_work(r, s->size * 8);
     for (size_t at = 0, size; at < s->size; at += size) {
         uint32_t point = jinja_decode(s->bytes + at, &size), mapped[3];
@@ -242,7 +245,11 @@ jinja_value jinja_recase(jinja_render *r, const jinja_string *s, jinja_case way)
                   ((way == JINJA_TITLE || way == JINJA_WORDS) && !after_cased) ||
                   (way == JINJA_SWAP && jinja_is_lower(point));
         bool title = way == JINJA_TITLE || way == JINJA_CAPITALIZE;
-        int count = up ? map_upper(point, title, mapped) : map_lower(s, at, point, mapped);
+        if (way == JINJA_WORDS && !after_cased)
+            from = at + size;
+        int count = up ? map_upper(point, title, mapped) : map_lower(s, from, at, point, mapped);
+        if (way == JINJA_SWAP && !up && !jinja_is_upper(point))
+            mapped[0] = point;
         after_cased = way == JINJA_WORDS ? !begins_word(point) : is_cased(point);
         jinja_origin origin = s->origin == JINJA_MIXED ? s->marks[at] : s->origin;
         for (int i = 0; i < count; i++) {
