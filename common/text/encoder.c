@@ -297,6 +297,8 @@ static status join_segments(encoder *e, const encoder_segment *segments, size_t 
     for (size_t i = 0; i < count; i++) {
         slice piece = segments[i].text;
         size_t begin = e->text.size;
+        if (piece.size == 0)
+            continue;
         bool marks = t->algorithm->reads_space_marks &&
                      memmem(piece.data, piece.size, SPACE_MARK, 3) != NULL;
         // Most calls have one text that can be used where it lies.

@@ -58,7 +58,7 @@ size_t unicode_valid_size(slice text)
 
 void unicode_append_valid(buffer *out, slice text)
 {
-    for (;;) {
+    while (text.size > 0) {
         size_t valid = unicode_valid_size(text);
         bool unfinished;
         buffer_append(out, text.data, valid);

@@ -172,6 +172,43 @@ static void b047_every_cut_of_a_file_is_refused(void **state)
     buffer_close(&bytes);
 }
 
+// The same through a mapping: nothing past the end is touched, wherever the cut is.
+static void b047_a_truncated_file_on_disk_is_refused(void **state)
+{
+    (void)state;
+    char path[] = "/tmp/penstock-gguf-XXXXXX";
+    int descriptor = mkstemp(path);
+    gguf_builder b = { 0 };
+    assert_true(descriptor >= 0);
+    gguf_builder_tensor(&b, "t", DIMENSIONS(4096), 0, 0);
+    for (int i = 0; i < 4096; i++)
+        gguf_put_u32(&b.data, 1);
+    buffer bytes = gguf_builder_finish(&b);
+    const size_t sizes[] = { bytes.size - 1,
+                             bytes.size * 99 / 100,
+                             bytes.size / 2,
+                             8192,
+                             4096,
+                             bytes.size - 4 * 4096,
+                             50,
+                             24,
+                             23,
+                             1,
+                             0 };
+    assert_int_equal(write(descriptor, bytes.data, bytes.size), bytes.size);
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        gguf *file = NULL;
+        error failure = { 0 };
+        assert_int_equal(ftruncate(descriptor, (off_t)sizes[i]), 0);
+        assert_int_equal(gguf_open(path, &file, &failure), STATUS_BAD_FILE);
+        assert_non_null(strstr(failure.text, path));
+        assert_null(file);
+    }
+    close(descriptor);
+    unlink(path);
+    buffer_close(&bytes);
+}
+
 static void b048_two_tensors_or_keys_of_one_name_are_refused(void **state)
 {
     (void)state;
@@ -284,6 +321,7 @@ int main(void)
         cmocka_unit_test(b046_deep_arrays_and_unknown_kinds_are_refused),
         cmocka_unit_test(b047_a_truncated_file_names_the_tensor),
         cmocka_unit_test(b047_every_cut_of_a_file_is_refused),
+        cmocka_unit_test(b047_a_truncated_file_on_disk_is_refused),
         cmocka_unit_test(b048_two_tensors_or_keys_of_one_name_are_refused),
         cmocka_unit_test(b096_rows_must_be_whole_blocks_of_a_known_type),
         cmocka_unit_test(headers_that_are_not_ours_are_named),

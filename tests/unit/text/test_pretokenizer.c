@@ -134,12 +134,38 @@ static void smollm_equals_digits_first_then_gpt2(void **state)
     pretokenizer_close(gpt2);
 }
 
+// Neither the matcher's stack nor its limits depend on the length of a piece.
+static void long_runs_are_cut_by_every_family(void **state)
+{
+    (void)state;
+    static const char *const families[] = { "gpt-2", "smollm", "llama-bpe", "qwen2" };
+    static const char *const units[] = { "a",   " ",        "\n",           "!", "7",
+                                         " \n", "\xc2\xa0", "\xe3\x81\x82", "'s" };
+    for (size_t f = 0; f < 4; f++) {
+        pretokenizer *p;
+        error failure;
+        assert_int_equal(pretokenizer_open(slice_of(families[f]), &p, &failure), STATUS_OK);
+        for (size_t u = 0; u < sizeof(units) / sizeof(units[0]); u++) {
+            buffer text = { 0 }, out = { 0 };
+            for (int i = 0; i < 200000; i++)
+                buffer_append_text(&text, units[u]);
+            buffer_append_text(&text, "x");
+            cut(p, buffer_slice(&text), &out);
+            assert_true(out.size >= text.size);
+            buffer_close(&text);
+            buffer_close(&out);
+        }
+        pretokenizer_close(p);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(families_cut_as_published),
         cmocka_unit_test(names_without_a_row_are_refused),
         cmocka_unit_test(smollm_equals_digits_first_then_gpt2),
+        cmocka_unit_test(long_runs_are_cut_by_every_family),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
