@@ -295,13 +295,14 @@ void fabric_transport(fabric *f, fabric_peer peer, char name[32])
         return;
     ucp_ep_print_info(e->ep, stream);
     fclose(stream);
-    for (char *line = strtok(text, "\n"); line && !name[0]; line = strtok(NULL, "\n")) {
-        char *lane = strstr(line, "lane["), *colon = lane ? strchr(lane + 7, ':') : NULL;
+    char *rest = NULL;
+    for (char *line = strtok_r(text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
+        char *lane = strstr(line, "lane["), *colon = lane ? strchr(lane, ':') : NULL;
         char *second = colon ? strchr(colon + 1, ':') : NULL;
         size_t length = second ? strcspn(second + 1, "/ ") : 0;
-        if (strstr(line, " am ") || strstr(line, " am_bw") || strstr(line, " am\0"))
-            if (length > 0 && length < 32)
-                snprintf(name, 32, "%.*s", (int)length, second + 1);
+        bool carries = second && strstr(second, " am");
+        if (carries && length > 0 && length < 32 && name[0] == 0)
+            snprintf(name, 32, "%.*s", (int)length, second + 1);
     }
     free(text);
 }

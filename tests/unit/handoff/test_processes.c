@@ -1,0 +1,358 @@
+// Two processes over loopback TCP, one of which is killed or stopped at any moment. The other
+// process is this program again, started by exec with the name of its role.
+#include "peer.h"
+
+#include "base/log.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <cmocka.h>
+
+#include <signal.h>
+#include <spawn.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define SECOND 1000000
+#define LANES 8 // transfers at a time
+#define PAGES 12
+#define PAGE_BYTES 60000u
+#define ROUTER 9u
+#define TEST_INCARNATION 77u
+
+extern char **environ;
+
+// Transfer `number` lives in the pages of its lane, at both sides, and holds content `number`.
+static int32_t lane_page(uint64_t number, int32_t index)
+{
+    return (int32_t)(number % LANES) * (PAGES + 2) + index;
+}
+
+static handoff_key key_of(uint64_t number)
+{
+    return (handoff_key){ ROUTER, number, 1 };
+}
+
+// ---- the two roles, for parent and child alike
+// -----------------------------------------------------
+
+static void sender_begin(peer *p, uint64_t number, const handoff_peer *address)
+{
+    for (int32_t i = 0; i < PAGES; i++)
+        peer_fill(p, lane_page(number, i), (uint32_t)number, (uint32_t)i);
+    handoff_send_begin(p->h, key_of(number), address);
+}
+
+static void sender_send(peer *p, uint64_t number)
+{
+    int32_t pages[PAGES];
+    handoff_record record = { PAGES * (int32_t)PEER_PAGE_TOKENS, (int32_t)(number % 1000) };
+    peer_pages(pages, PAGES, lane_page(number, 0), 1);
+    handoff_send_pages(p->h, key_of(number), 0, pages, PAGES);
+    handoff_send_end(p->h, key_of(number), &record);
+}
+
+static void receiver_open(peer *p, uint64_t number, uint64_t incarnation)
+{
+    static uint64_t generation;
+    int32_t pages[PAGES + 1];
+    peer_pages(pages, PAGES + 1, lane_page(number, 0), 1);
+    handoff_seat_open(p->h, key_of(number), incarnation, ++generation, pages, PAGES + 1, 0);
+}
+
+static bool receiver_holds(const peer *p, uint64_t number)
+{
+    for (int32_t i = 0; i < PAGES; i++)
+        if (!peer_holds(p, lane_page(number, i), (uint32_t)number, (uint32_t)i))
+            return false;
+    return true;
+}
+
+typedef struct progress {
+    int done, ended; // whole transfers; transfers that failed
+    status code;     // of the last failure
+    bool stop;       // begin no more
+} progress;
+
+// Take the events that are there and keep every lane busy.
+static void sender_work(peer *p, progress *w, const handoff_peer *address)
+{
+    handoff_event *event;
+    while ((event = handoff_event_next(p->h))) {
+        uint64_t number = event->key.number;
+        if (event->kind == HANDOFF_SEAT_READY)
+            sender_send(p, number);
+        w->done += event->kind == HANDOFF_DELIVERED;
+        if (event->kind == HANDOFF_SEND_OVER) {
+            w->ended++;
+            w->code = event->code;
+        }
+        if (event->kind == HANDOFF_DELIVERED && !w->stop)
+            sender_begin(p, number + LANES, address);
+        handoff_event_free(event);
+    }
+}
+
+static void receiver_work(peer *p, progress *w, uint64_t incarnation)
+{
+    handoff_event *event;
+    while ((event = handoff_event_next(p->h))) {
+        uint64_t number = event->key.number;
+        if (event->kind == HANDOFF_SEAT_FILLED) {
+            if (!receiver_holds(p, number) || event->record.next_token != (int32_t)(number % 1000))
+                abort();
+            w->done++;
+            if (!w->stop)
+                receiver_open(p, number + LANES, incarnation);
+        }
+        if (event->kind == HANDOFF_SEAT_FAILED) {
+            w->code = event->code;
+            handoff_seat_close(p->h, event->key);
+        }
+        w->ended += event->kind == HANDOFF_SEAT_OVER;
+        handoff_event_free(event);
+    }
+}
+
+// ---- the child
+// -------------------------------------------------------------------------------------
+
+static int child_sender(char **argv)
+{
+    peer p;
+    progress w = { 0 };
+    handoff_peer address = { .incarnation = TEST_INCARNATION, .host = "127.0.0.1" };
+    address.port = (uint16_t)strtoul(argv[2], NULL, 10);
+    peer_prepare(&p, strtoull(argv[3], NULL, 10), PAGE_BYTES);
+    peer_open(&p, false);
+    for (uint64_t i = 0; i < LANES; i++)
+        sender_begin(&p, i, &address);
+    while (!w.stop) { // until it is killed
+        sender_work(&p, &w, &address);
+        clock_sleep_us(200);
+    }
+    return 0;
+}
+
+static int child_receiver(char **argv)
+{
+    peer p;
+    progress w = { 0 };
+    char host[64];
+    uint16_t port;
+    peer_prepare(&p, strtoull(argv[3], NULL, 10), PAGE_BYTES);
+    peer_open(&p, true);
+    handoff_address(p.h, host, &port);
+    if (write(STDOUT_FILENO, &port, sizeof(port)) != sizeof(port))
+        return 1;
+    for (uint64_t i = 0; i < LANES; i++)
+        receiver_open(&p, i, TEST_INCARNATION);
+    while (!w.stop) {
+        receiver_work(&p, &w, TEST_INCARNATION);
+        clock_sleep_us(200);
+    }
+    return 0;
+}
+
+// ---- the parent
+// ------------------------------------------------------------------------------------
+
+typedef struct child {
+    pid_t pid;
+    uint64_t incarnation;
+    uint16_t port;
+} child;
+
+static child start(const char *role, uint16_t port)
+{
+    static uint64_t incarnations = 5000;
+    child c = { .incarnation = ++incarnations };
+    char port_text[8], incarnation_text[24];
+    int pipe_fds[2];
+    snprintf(port_text, sizeof(port_text), "%u", port);
+    snprintf(incarnation_text, sizeof(incarnation_text), "%llu", (unsigned long long)c.incarnation);
+    char *argv[] = { "child", (char *)role, port_text, incarnation_text, NULL };
+    posix_spawn_file_actions_t actions;
+    assert_int_equal(pipe2(pipe_fds, O_CLOEXEC), 0);
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, pipe_fds[1], STDOUT_FILENO);
+    assert_int_equal(posix_spawn(&c.pid, "/proc/self/exe", &actions, NULL, argv, environ), 0);
+    posix_spawn_file_actions_destroy(&actions);
+    close(pipe_fds[1]);
+    if (strcmp(role, "receiver") == 0)
+        assert_int_equal(read(pipe_fds[0], &c.port, sizeof(c.port)), sizeof(c.port));
+    close(pipe_fds[0]);
+    return c;
+}
+
+static void reap(const child *c)
+{
+    int state;
+    kill(c->pid, SIGKILL);
+    assert_int_equal(waitpid(c->pid, &state, 0), c->pid);
+    assert_true(WIFSIGNALED(state) && WTERMSIG(state) == SIGKILL); // it did not die by itself
+}
+
+#define WORK_UNTIL(condition, work, limit_us)                                                      \
+    do {                                                                                           \
+        uint64_t end_us = clock_now_us() + (limit_us);                                             \
+        while (work, !(condition)) {                                                               \
+            if (clock_now_us() > end_us)                                                           \
+                fail_msg("not in time: %s (done %d, ended %d)", #condition, w.done, w.ended);      \
+            clock_sleep_us(200);                                                                   \
+        }                                                                                          \
+    } while (0)
+
+static void expect_nothing_left(peer *p)
+{
+    handoff_stats stats;
+    uint64_t end_us = clock_now_us() + SECOND;
+    do {
+        handoff_stats_of(p->h, &stats);
+        clock_sleep_us(1000);
+    } while ((stats.sends_open || stats.seats_open || stats.peers_open) && clock_now_us() < end_us);
+    assert_int_equal(stats.sends_open + stats.seats_open + stats.peers_open, 0);
+    assert_int_equal(stats.pages_quarantined, 0);
+}
+
+static int cycles(void)
+{
+    return getenv("PENSTOCK_CYCLES") ? atoi(getenv("PENSTOCK_CYCLES")) : 20;
+}
+
+static void a_killed_prefill_worker_costs_only_its_transfers(void **state)
+{
+    (void)state;
+    peer p;
+    char host[64];
+    uint16_t port;
+    int files = 0;
+    peer_prepare(&p, TEST_INCARNATION, PAGE_BYTES);
+    peer_open(&p, true);
+    handoff_address(p.h, host, &port);
+    for (int cycle = 0; cycle < cycles(); cycle++) {
+        progress w = { 0 };
+        child c = start("sender", port);
+        for (uint64_t i = 0; i < LANES; i++)
+            receiver_open(&p, i, c.incarnation);
+        WORK_UNTIL(w.done > cycle % 7, receiver_work(&p, &w, c.incarnation), 20 * SECOND);
+        w.stop = true;
+        uint64_t killed_us = clock_now_us();
+        int before = w.done;
+        reap(&c);
+        WORK_UNTIL(w.done - before + w.ended >= LANES - 1, receiver_work(&p, &w, c.incarnation),
+                   5 * SECOND);
+        expect_nothing_left(&p);
+        receiver_work(&p, &w, c.incarnation);
+        assert_true(w.ended == 0 || w.code == STATUS_PEER_CLOSED);
+        if (clock_now_us() - killed_us > 3 * SECOND)
+            fail_msg("it took %llu ms", (unsigned long long)(clock_now_us() - killed_us) / 1000);
+        if (cycle == 2)
+            files = peer_open_files();
+    }
+    if (files)
+        assert_int_equal(peer_open_files(), files);
+    peer_close(&p);
+}
+
+static void a_killed_decode_worker_costs_only_its_transfers(void **state)
+{
+    (void)state;
+    peer p;
+    int files = 0;
+    peer_prepare(&p, TEST_INCARNATION, PAGE_BYTES);
+    peer_open(&p, false);
+    for (int cycle = 0; cycle < cycles(); cycle++) {
+        progress w = { 0 };
+        child c = start("receiver", 0);
+        handoff_peer address = { .incarnation = c.incarnation,
+                                 .host = "127.0.0.1",
+                                 .port = c.port };
+        for (uint64_t i = 0; i < LANES; i++)
+            sender_begin(&p, i, &address);
+        WORK_UNTIL(w.done > cycle % 7, sender_work(&p, &w, &address), 20 * SECOND);
+        w.stop = true;
+        int before = w.done;
+        reap(&c);
+        WORK_UNTIL(w.done - before + w.ended >= LANES - 1, sender_work(&p, &w, &address),
+                   5 * SECOND);
+        expect_nothing_left(&p);
+        sender_work(&p, &w, &address);
+        assert_true(w.ended == 0 || w.code == STATUS_PEER_CLOSED);
+        if (cycle == 2)
+            files = peer_open_files();
+    }
+    if (files)
+        assert_int_equal(peer_open_files(), files);
+    peer_close(&p);
+}
+
+static void a_stopped_prefill_worker_is_given_up_and_writes_nothing_later(void **state)
+{
+    (void)state;
+    peer p;
+    char host[64];
+    uint16_t port;
+    progress w = { 0 };
+    peer_prepare(&p, TEST_INCARNATION, PAGE_BYTES);
+    peer_open(&p, true);
+    handoff_address(p.h, host, &port);
+    child c = start("sender", port);
+    for (uint64_t i = 0; i < LANES; i++)
+        receiver_open(&p, i, c.incarnation);
+    WORK_UNTIL(w.done > 20, receiver_work(&p, &w, c.incarnation), 20 * SECOND);
+    kill(c.pid, SIGSTOP);
+    uint64_t stopped_us = clock_now_us();
+    WORK_UNTIL(w.ended == LANES, receiver_work(&p, &w, c.incarnation), 10 * SECOND);
+    uint64_t silent_us = clock_now_us() - stopped_us;
+    assert_int_equal(w.code, STATUS_PEER_SILENT);
+    assert_true(silent_us > 1000000 && silent_us < 4000000);
+    expect_nothing_left(&p);
+    memset(p.pool, 0, PEER_PAGES * p.page_bytes); // the pages are ours again
+    kill(c.pid, SIGCONT);
+    clock_sleep_us(300000);
+    for (int32_t i = 0; i < PEER_PAGES; i++)
+        assert_true(peer_untouched(&p, i));
+    reap(&c);
+    peer_close(&p);
+}
+
+static void a_stopped_decode_worker_is_given_up(void **state)
+{
+    (void)state;
+    peer p;
+    progress w = { 0 };
+    peer_prepare(&p, TEST_INCARNATION, PAGE_BYTES);
+    peer_open(&p, false);
+    child c = start("receiver", 0);
+    handoff_peer address = { .incarnation = c.incarnation, .host = "127.0.0.1", .port = c.port };
+    for (uint64_t i = 0; i < LANES; i++)
+        sender_begin(&p, i, &address);
+    WORK_UNTIL(w.done > 20, sender_work(&p, &w, &address), 20 * SECOND);
+    w.stop = true;
+    kill(c.pid, SIGSTOP);
+    uint64_t stopped_us = clock_now_us();
+    WORK_UNTIL(w.ended > 0, sender_work(&p, &w, &address), 10 * SECOND);
+    assert_int_equal(w.code, STATUS_PEER_SILENT);
+    assert_true(clock_now_us() - stopped_us < 4000000);
+    expect_nothing_left(&p);
+    reap(&c);
+    peer_close(&p);
+}
+
+int main(int argc, char **argv)
+{
+    log_level_set(getenv("PENSTOCK_VERBOSE") ? LOG_INFO : LOG_ERROR);
+    if (argc == 4 && strcmp(argv[0], "child") == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        return strcmp(argv[1], "sender") == 0 ? child_sender(argv) : child_receiver(argv);
+    }
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_killed_prefill_worker_costs_only_its_transfers),
+        cmocka_unit_test(a_killed_decode_worker_costs_only_its_transfers),
+        cmocka_unit_test(a_stopped_prefill_worker_is_given_up_and_writes_nothing_later),
+        cmocka_unit_test(a_stopped_decode_worker_is_given_up),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
