@@ -1,0 +1,51 @@
+// Bodies of completion requests. Byte 0: bit 0 picks chat or completions, the rest the context; then the JSON.
+//
+// What is accepted fits: tokens exist, prompt and answer have room in the context. What is refused has a sentence.
+#include "harness/tiny_model.h"
+#include "router/request.h"
+
+#include <unistd.h>
+
+static prompt_model model;
+static router_settings settings;
+static encoder *tokens_encoder;
+
+static void open_once(void)
+{
+    char path[64], *arguments[] = { (char *)"fuzz", NULL };
+    error failure;
+    config_action action;
+    tiny_model options = tiny_model_default(1);
+    tiny_model_temporary(&options, path);
+    CHECK(config_open(&router_program, 1, arguments, &settings, &action, &failure) == STATUS_OK);
+    CHECK(prompt_model_open(path, "m", &model, &failure) == STATUS_OK);
+    CHECK(encoder_open(model.tokens, &tokens_encoder) == STATUS_OK);
+    unlink(path);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    request r = { 0 };
+    error failure = { 0 };
+    if (!model.tokens)
+        open_once();
+    if (size == 0)
+        return 0;
+    request_rules rules = { &model, &settings, 2 + 16u * data[0] };
+    request_kind kind = data[0] & 1 ? REQUEST_CHAT : REQUEST_COMPLETION;
+    slice body = { (const char *)data + 1, size - 1 };
+    status result = request_parse(&rules, kind, body, tokens_encoder, &r, &failure);
+    if (result != STATUS_OK) {
+        CHECK(failure.text[0] != 0);
+        return 0;
+    }
+    CHECK(r.prompt.count > 0 && r.max_tokens > 0 && r.stops);
+    CHECK(r.prompt.count + (size_t)r.max_tokens <= rules.context);
+    CHECK(r.min_tokens <= r.max_tokens && r.priority >= 0 && r.priority <= 1);
+    for (size_t i = 0; i < r.prompt.count; i++)
+        CHECK(r.prompt.ids[i] >= 0 && r.prompt.ids[i] < model.identity.vocabulary);
+    for (size_t i = 0; i < r.bias_count; i++)
+        CHECK(r.bias_tokens[i] >= 0 && r.bias_tokens[i] < model.identity.vocabulary);
+    request_close(&r);
+    return 0;
+}
