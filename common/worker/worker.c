@@ -20,7 +20,7 @@ static const char *const core_modes[] = { "auto", "all", NULL };
 static const config_key keys[] = {
     { "worker.name", CONFIG_STRING, AT(name), "", 0, 0, "", "Name of this worker, for people; empty: host, role and process.", NULL },
     { "worker.host", CONFIG_STRING, AT(host), "", 0, 0, "", "Address that routers reach this worker at; empty: the local address towards the router.", NULL },
-    { "worker.routers", CONFIG_STRINGS, AT(routers), "tcp://127.0.0.1:7300", 0, 0, "", "Control addresses of the routers to join; a name stands for all addresses that it has.", NULL },
+    { "worker.routers", CONFIG_STRINGS, AT(routers), "tcp://127.0.0.1:7000", 0, 0, "", "Control addresses of the routers to join; a name stands for all addresses that it has.", NULL },
     { "worker.resolve_every", CONFIG_DURATION, AT(resolve_us), "5s", 100000, 3.6e9, "", "How often the names in worker.routers are looked up again.", NULL },
     { "worker.drain_seconds", CONFIG_INT, AT(drain_seconds), "30", 0, 86400, "seconds", "After SIGTERM, what runs may finish so long; then it is given back to its router.", NULL },
     { "worker.step_deadline", CONFIG_DURATION, AT(step_deadline_us), "30s", 1e5, 3.6e9, "", "A worker that has work and made no step for so long says that it is not healthy.", NULL },

@@ -1,0 +1,337 @@
+// Facts about penstock-decode on its own: one router (of the harness), prompts computed by itself.
+#include "harness/fake/fake_router.h"
+#include "harness/tiny_model.h"
+
+#include "base/clock.h"
+
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static const int patience_ms = 60000;
+static char model[64];
+static fake_router *router;
+static pid_t process;
+
+static const int32_t prompt[150] = { 10, 20, 30, 40, 50, 60, 70 };
+#define PROMPT_COUNT 150
+
+static void begin_with(const char *const *settings)
+{
+    router = fake_router_open();
+    process = fake_process_start("decode", model, router, settings);
+}
+
+static void end(void)
+{
+    kill(process, SIGTERM);
+    assert_int_equal(fake_process_wait(router, process, patience_ms), 0);
+    fake_router_close(router);
+}
+
+static fake_answer ask(fake_worker *w, fake_ticket *t)
+{
+    fake_answer a = { 0 };
+    fake_worker_send(w, &t->message);
+    assert_true(fake_answer_wait(router, &a, t->request.number, patience_ms));
+    return a;
+}
+
+// ---- facts
+// ---------------------------------------------------------------------------------------
+
+static void it_joins_generates_and_gives_its_pages_back(void **state)
+{
+    (void)state;
+    begin_with(NULL);
+    fake_worker *w = fake_router_worker(router, 1);
+    const message_register *about = fake_worker_register(w);
+    assert_int_equal(about->role, PENSTOCK__ROLE__ROLE_DECODE);
+    assert_string_equal(about->fabric_host, "127.0.0.1");
+    assert_true(about->fabric_port != 0 && about->page_credits == about->pages);
+    fake_ticket t;
+    fake_ticket_make(&t, 1, prompt, PROMPT_COUNT, 20);
+    fake_answer a = ask(w, &t);
+    assert_int_equal(a.count, 20);
+    assert_int_equal(a.finish, PENSTOCK__FINISH__FINISH_LENGTH);
+    assert_true(a.times_first_step);
+    assert_true(fake_worker_idle(router, w, patience_ms));
+    const message_worker_beat *beat = fake_worker_beat(w);
+    assert_true(beat->healthy && !beat->draining);
+    assert_int_equal(beat->decode_tokens, 19);
+    assert_int_equal(beat->prefill_tokens, PROMPT_COUNT);
+    assert_true(beat->router_clock_us != 0 && beat->since_beat_us < 2000000);
+    // A second time the prompt's full pages are there, and the answer is the same, bit for bit.
+    t.request.number = 2;
+    fake_answer again = ask(w, &t);
+    assert_int_equal(again.cached_tokens, 128);
+    assert_memory_equal(again.tokens, a.tokens, sizeof(a.tokens));
+    assert_memory_equal(again.hashes, a.hashes, sizeof(a.hashes));
+    // And an attempt that resumes in the middle continues with the same tokens.
+    int32_t resumed[PROMPT_COUNT + 8];
+    memcpy(resumed, prompt, sizeof(prompt));
+    memcpy(resumed + PROMPT_COUNT, a.tokens, 8 * sizeof(resumed[0]));
+    fake_ticket_make(&t, 3, resumed, PROMPT_COUNT + 8, 20);
+    t.ticket.prompt_count = PROMPT_COUNT;
+    t.ticket.attempt = 1;
+    fake_answer rest = { .count = 8 };
+    memcpy(rest.tokens, a.tokens, sizeof(rest.tokens));
+    fake_worker_send(w, &t.message);
+    assert_true(fake_answer_wait(router, &rest, 3, patience_ms));
+    assert_int_equal(rest.count, 20);
+    assert_memory_equal(rest.tokens, a.tokens, sizeof(a.tokens));
+    assert_memory_equal(rest.hashes + 8, a.hashes + 8, 12 * sizeof(a.hashes[0]));
+    end();
+}
+
+static void tickets_that_cannot_be_served_are_refused_with_a_reason(void **state)
+{
+    (void)state;
+    begin_with((const char *const[]){ "engine.context=200", NULL });
+    fake_worker *w = fake_router_worker(router, 1);
+    static int32_t many[400];
+    fake_ticket t;
+    fake_ticket_make(&t, 1, many, 300, 5);
+    fake_answer a = ask(w, &t);
+    assert_int_equal(a.refused_code, STATUS_CONTEXT_LENGTH);
+    fake_ticket_make(&t, 2, prompt, 5, 5);
+    t.ticket.grammar = "root ::= x";
+    a = ask(w, &t);
+    assert_int_equal(a.refused_code, STATUS_UNSUPPORTED);
+    assert_non_null(strstr(a.text, "grammar"));
+    int32_t unknown[] = { 1, 1 << 20 };
+    fake_ticket_make(&t, 3, unknown, 2, 5);
+    a = ask(w, &t);
+    assert_int_equal(a.refused_code, STATUS_INVALID);
+    fake_ticket_make(&t, 4, prompt, 5, 5);
+    t.ticket.decode = &t.decode;
+    t.decode.incarnation = 3;
+    t.decode.host = "127.0.0.1";
+    t.decode.port = 9;
+    a = ask(w, &t);
+    assert_int_equal(a.refused_code, STATUS_INVALID);
+    fake_ticket_make(&t, 5, prompt, 5, 5);
+    a = ask(w, &t);
+    assert_int_equal(a.count, 5);
+    end();
+}
+
+static void cancel_deadline_and_repetition(void **state)
+{
+    (void)state;
+    // A slow step keeps requests alive long enough to be cancelled.
+    begin_with((const char *const[]){ "faults=worker.stall:1:20", NULL });
+    fake_worker *w = fake_router_worker(router, 1);
+    fake_ticket t;
+    fake_ticket_make(&t, 1, prompt, PROMPT_COUNT, 400);
+    fake_worker_send(w, &t.message);
+    fake_worker_send(w, &t.message); // repeated: ignored
+    fake_event event;
+    fake_answer a = { 0 };
+    while (a.count < 3 && fake_router_next(router, patience_ms, &event))
+        fake_answer_take(&a, 1, &event);
+    assert_int_equal(fake_worker_beat(w)->sequences_running, 1);
+    fake_worker_cancel(w, 1, 1); // another attempt: ignored
+    fake_router_pump(router, 200);
+    assert_int_equal(fake_worker_beat(w)->sequences_running, 1);
+    fake_worker_cancel(w, 1, 0);
+    assert_true(fake_worker_idle(router, w, patience_ms));
+    // A later attempt takes the place of an earlier one.
+    fake_ticket_make(&t, 2, prompt, PROMPT_COUNT, 400);
+    fake_worker_send(w, &t.message);
+    t.ticket.attempt = 1;
+    t.ticket.max_tokens = 4;
+    a = ask(w, &t);
+    assert_int_equal(a.count, 4);
+    assert_true(fake_worker_idle(router, w, patience_ms));
+    fake_ticket_make(&t, 3, prompt, PROMPT_COUNT, 400);
+    t.ticket.timeout_us = 300000;
+    a = ask(w, &t);
+    assert_int_equal(a.failed_code, STATUS_DEADLINE);
+    assert_true(fake_worker_idle(router, w, patience_ms));
+    end();
+}
+
+static void a_full_pool_makes_tickets_wait_and_nothing_leaks(void **state)
+{
+    (void)state;
+    // 4 MiB are 128 pages of 32 KiB; these hold 8 sequences of 3 pages.
+    begin_with((const char *const[]){ "engine.kv_bytes=800KiB", "queue.waiting=20", NULL });
+    fake_worker *w = fake_router_worker(router, 1);
+    enum { COUNT = 30 };
+    static fake_answer answers[COUNT];
+    memset(answers, 0, sizeof(answers));
+    fake_ticket t;
+    for (int i = 0; i < COUNT; i++) {
+        fake_ticket_make(&t, 100 + (uint64_t)i, prompt, PROMPT_COUNT, 30);
+        fake_worker_send(w, &t.message);
+    }
+    int done = 0, refused = 0;
+    fake_event event;
+    while (done + refused < COUNT && fake_router_next(router, patience_ms, &event)) {
+        done = refused = 0;
+        for (int i = 0; i < COUNT; i++) {
+            fake_answer_take(&answers[i], 100 + (uint64_t)i, &event);
+            done += answers[i].finish != 0;
+            refused += answers[i].refused_code != 0 || answers[i].failed_code != 0;
+        }
+    }
+    assert_int_equal(done + refused, COUNT);
+    assert_true(done >= 20);
+    const fake_answer *first = NULL;
+    for (int i = 0; i < COUNT; i++) {
+        if (answers[i].finish == 0)
+            continue;
+        first = first == NULL ? &answers[i] : first;
+        assert_memory_equal(answers[i].tokens, first->tokens, sizeof(first->tokens));
+        assert_memory_equal(answers[i].hashes, first->hashes, sizeof(first->hashes));
+    }
+    assert_true(fake_worker_idle(router, w, patience_ms));
+    end();
+}
+
+static void a_lost_router_is_forgotten_and_joined_again(void **state)
+{
+    (void)state;
+    begin_with((const char *const[]){ "faults=worker.stall:1:10", NULL });
+    fake_worker *first = fake_router_worker(router, 1);
+    fake_ticket t;
+    fake_ticket_make(&t, 1, prompt, PROMPT_COUNT, 400);
+    fake_worker_send(first, &t.message);
+    fake_router_pump(router, 200);
+    fake_worker_drop(first);
+    fake_worker *second = fake_router_worker(router, 2);
+    assert_true(fake_worker_idle(router, second, patience_ms));
+    assert_int_equal(fake_worker_register(first)->incarnation,
+                     fake_worker_register(second)->incarnation);
+    // A message that breaks the protocol ends the connection, too.
+    fake_worker_send_bytes(second, SLICE("\x0a\x00"));
+    fake_worker *third = fake_router_worker(router, 3);
+    assert_false(fake_worker_connected(second));
+    // And silence.
+    fake_worker_send(third, &t.message);
+    fake_router_speak(router, false);
+    fake_worker *fourth = fake_router_worker(router, 4);
+    fake_router_speak(router, true);
+    assert_true(fake_worker_idle(router, fourth, patience_ms));
+    fake_ticket_make(&t, 2, prompt, PROMPT_COUNT, 3);
+    fake_answer a = ask(fourth, &t);
+    assert_int_equal(a.count, 3);
+    end();
+}
+
+static void a_signal_drains_and_a_second_one_ends(void **state)
+{
+    (void)state;
+    begin_with((const char *const[]){ "faults=worker.stall:1:10", NULL });
+    fake_worker *w = fake_router_worker(router, 1);
+    fake_ticket t;
+    fake_ticket_make(&t, 1, prompt, PROMPT_COUNT, 60);
+    fake_answer a = { 0 }, b = { 0 };
+    fake_worker_send(w, &t.message);
+    fake_event event;
+    while (a.count < 2 && fake_router_next(router, patience_ms, &event))
+        fake_answer_take(&a, 1, &event);
+    kill(process, SIGTERM);
+    while (!fake_worker_beat(w)->draining && fake_router_next(router, 200, &event))
+        fake_answer_take(&a, 1, &event);
+    assert_true(fake_worker_beat(w)->draining);
+    fake_ticket_make(&t, 2, prompt, PROMPT_COUNT, 60);
+    fake_worker_send(w, &t.message);
+    bool goodbye = false;
+    while (!goodbye && fake_router_next(router, patience_ms, &event)) {
+        fake_answer_take(&a, 1, &event);
+        fake_answer_take(&b, 2, &event);
+        goodbye =
+            event.message != NULL && event.message->body_case == PENSTOCK__TO_ROUTER__BODY_GOODBYE;
+    }
+    assert_true(goodbye);
+    assert_int_equal(a.count, 60);
+    assert_int_equal(b.refused_code, STATUS_UNAVAILABLE);
+    assert_int_equal(fake_process_wait(router, process, patience_ms), 0);
+    assert_int_equal(fake_router_leaves(router), 1);
+    fake_router_close(router);
+
+    begin_with((const char *const[]){ "faults=worker.stall:1:10", NULL });
+    w = fake_router_worker(router, 1);
+    fake_ticket_make(&t, 1, prompt, PROMPT_COUNT, 400);
+    fake_worker_send(w, &t.message);
+    fake_router_pump(router, 300);
+    kill(process, SIGTERM);
+    fake_router_pump(router, 100);
+    kill(process, SIGTERM);
+    assert_int_equal(fake_process_wait(router, process, patience_ms), 3);
+    fake_router_close(router);
+
+    // A drain that takes too long gives back what it has.
+    begin_with((const char *const[]){ "faults=worker.stall:1:10", "worker.drain_seconds=1", NULL });
+    w = fake_router_worker(router, 1);
+    fake_worker_send(w, &t.message);
+    a = (fake_answer){ 0 };
+    while (a.count < 2 && fake_router_next(router, patience_ms, &event))
+        fake_answer_take(&a, 1, &event);
+    kill(process, SIGTERM);
+    assert_true(fake_answer_wait(router, &a, 1, patience_ms));
+    assert_int_equal(a.failed_code, STATUS_UNAVAILABLE);
+    assert_int_equal(fake_process_wait(router, process, patience_ms), 0);
+    fake_router_close(router);
+}
+
+static void a_ticket_that_runs_alone_has_no_company(void **state)
+{
+    (void)state;
+    begin_with((const char *const[]){ "faults=worker.stall:1:5", NULL });
+    fake_worker *w = fake_router_worker(router, 1);
+    fake_ticket t;
+    fake_ticket_make(&t, 1, prompt, 5, 10);
+    fake_worker_send(w, &t.message);
+    fake_ticket_make(&t, 2, prompt, 5, 10);
+    t.ticket.alone = true;
+    fake_worker_send(w, &t.message);
+    fake_ticket_make(&t, 3, prompt, 5, 10);
+    fake_worker_send(w, &t.message);
+    fake_answer a[3] = { 0 };
+    fake_event event;
+    while (a[2].finish == 0 && fake_router_next(router, patience_ms, &event)) {
+        for (int i = 0; i < 3; i++)
+            fake_answer_take(&a[i], 1 + (uint64_t)i, &event);
+        assert_true(a[1].count == 0 || a[0].count == 10);
+        assert_true(a[2].count == 0 || a[1].count == 10);
+    }
+    assert_int_equal(a[2].count, 10);
+    end();
+}
+
+static int model_make(void **state)
+{
+    (void)state;
+    tiny_model options = tiny_model_default(7);
+    tiny_model_temporary(&options, model);
+    return 0;
+}
+
+static int model_remove(void **state)
+{
+    (void)state;
+    return unlink(model);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(it_joins_generates_and_gives_its_pages_back),
+        cmocka_unit_test(tickets_that_cannot_be_served_are_refused_with_a_reason),
+        cmocka_unit_test(cancel_deadline_and_repetition),
+        cmocka_unit_test(a_full_pool_makes_tickets_wait_and_nothing_leaks),
+        cmocka_unit_test(a_lost_router_is_forgotten_and_joined_again),
+        cmocka_unit_test(a_signal_drains_and_a_second_one_ends),
+        cmocka_unit_test(a_ticket_that_runs_alone_has_no_company),
+    };
+    return cmocka_run_group_tests(tests, model_make, model_remove);
+}

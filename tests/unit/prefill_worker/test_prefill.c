@@ -1,0 +1,317 @@
+// Facts about penstock-prefill together with penstock-decode: a router of the harness, real
+// programs, pages over UCX.
+#include "harness/fake/fake_router.h"
+#include "harness/tiny_model.h"
+
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static const int patience_ms = 60000;
+static char model[64];
+static fake_router *router;
+static pid_t prefill_process, decode_process;
+static fake_worker *prefill, *decode;
+
+static const int32_t prompt[500] = { 10, 20, 30, 40, 50, 60, 70 };
+
+static void begin_with(const char *const *prefill_settings, const char *const *decode_settings)
+{
+    router = fake_router_open();
+    decode_process = fake_process_start("decode", model, router, decode_settings);
+    decode = fake_router_worker(router, 1);
+    prefill_process = fake_process_start("prefill", model, router, prefill_settings);
+    prefill = fake_router_worker(router, 2);
+}
+
+static void process_end(pid_t process)
+{
+    kill(process, SIGTERM);
+    assert_int_equal(fake_process_wait(router, process, patience_ms), 0);
+}
+
+static void end(void)
+{
+    process_end(prefill_process);
+    process_end(decode_process);
+    fake_router_close(router);
+}
+
+static void both_idle(void)
+{
+    assert_true(fake_worker_idle(router, prefill, patience_ms));
+    assert_true(fake_worker_idle(router, decode, patience_ms));
+}
+
+// One ticket to the decode worker and, with the other one's name, to the prefill worker.
+static void send_both(fake_ticket *t)
+{
+    t->prefill.incarnation = fake_worker_register(prefill)->incarnation;
+    t->prefill.host = "";
+    t->ticket.prefill = &t->prefill;
+    t->ticket.decode = NULL;
+    fake_worker_send(decode, &t->message);
+    t->decode.incarnation = fake_worker_register(decode)->incarnation;
+    t->decode.host = fake_worker_register(decode)->fabric_host;
+    t->decode.port = fake_worker_register(decode)->fabric_port;
+    t->ticket.prefill = NULL;
+    t->ticket.decode = &t->decode;
+    fake_worker_send(prefill, &t->message);
+}
+
+static fake_answer ask_both(fake_ticket *t)
+{
+    fake_answer a = { 0 };
+    send_both(t);
+    assert_true(fake_answer_wait(router, &a, t->request.number, patience_ms));
+    return a;
+}
+
+static fake_answer ask_decode(fake_ticket *t)
+{
+    fake_answer a = { 0 };
+    t->ticket.prefill = t->ticket.decode = NULL;
+    fake_worker_send(decode, &t->message);
+    assert_true(fake_answer_wait(router, &a, t->request.number, patience_ms));
+    return a;
+}
+
+static void assert_same(const fake_answer *a, const fake_answer *b)
+{
+    assert_int_equal(a->count, b->count);
+    assert_memory_equal(a->tokens, b->tokens, sizeof(a->tokens));
+    assert_memory_equal(a->hashes, b->hashes, sizeof(a->hashes));
+}
+
+// ---- facts
+// ---------------------------------------------------------------------------------------
+
+static void a_handed_over_answer_equals_a_local_one(void **state)
+{
+    (void)state;
+    // No reuse: each answer is computed in full.
+    const char *const settings[] = { "engine.prefix_reuse=false", "engine.chunk_tokens=64", NULL };
+    begin_with(settings, settings);
+    const size_t counts[] = { 1, 63, 64, 65, 128, 300, 500 };
+    for (uint64_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++) {
+        fake_ticket t;
+        fake_ticket_make(&t, 10 + i, prompt, counts[i], 12);
+        fake_answer over = ask_both(&t);
+        assert_int_equal(over.finish, PENSTOCK__FINISH__FINISH_LENGTH);
+        assert_true(over.handing_over);
+        fake_ticket_make(&t, 100 + i, prompt, counts[i], 12);
+        fake_answer local = ask_decode(&t);
+        assert_same(&over, &local);
+    }
+    both_idle();
+    assert_true(fake_worker_beat(prefill)->handoff_bytes > 0);
+    assert_int_equal(fake_worker_beat(prefill)->handoff_bytes,
+                     fake_worker_beat(decode)->handoff_bytes);
+    assert_int_equal(fake_worker_beat(prefill)->decode_tokens, 0);
+    assert_string_not_equal(fake_worker_beat(prefill)->transport, "");
+    end();
+}
+
+static void known_prefixes_are_neither_computed_nor_sent(void **state)
+{
+    (void)state;
+    begin_with(NULL, NULL);
+    fake_ticket t;
+    fake_ticket_make(&t, 1, prompt, 500, 12);
+    fake_answer first = ask_both(&t);
+    both_idle();
+    uint64_t bytes = fake_worker_beat(prefill)->handoff_bytes;
+    t.request.number = 2;
+    fake_answer second = ask_both(&t);
+    both_idle();
+    assert_same(&first, &second);
+    assert_int_equal(second.cached_tokens, 448);
+    uint64_t page_bytes = fake_worker_register(decode)->model->page_bytes;
+    assert_int_equal(fake_worker_beat(prefill)->handoff_bytes - bytes, page_bytes);
+    end();
+}
+
+static void a_first_token_that_ends_it_is_not_handed_over(void **state)
+{
+    (void)state;
+    begin_with(NULL, NULL);
+    fake_ticket t;
+    fake_ticket_make(&t, 1, prompt, 300, 1);
+    fake_answer a = ask_both(&t);
+    assert_int_equal(a.count, 1);
+    assert_int_equal(a.finish, PENSTOCK__FINISH__FINISH_LENGTH);
+    assert_false(a.handing_over);
+    both_idle();
+    end();
+}
+
+static void many_at_once_all_finish_and_nothing_leaks(void **state)
+{
+    (void)state;
+    begin_with(NULL, NULL);
+    enum { COUNT = 24 };
+    static fake_answer answers[COUNT];
+    static fake_ticket tickets[COUNT];
+    memset(answers, 0, sizeof(answers));
+    for (int i = 0; i < COUNT; i++) {
+        fake_ticket_make(&tickets[i], 50 + (uint64_t)i, prompt, 40 + 11 * (size_t)i, 10);
+        send_both(&tickets[i]);
+    }
+    fake_event event;
+    for (int done = 0; done < COUNT && fake_router_next(router, patience_ms, &event);) {
+        done = 0;
+        for (int i = 0; i < COUNT; i++) {
+            fake_answer_take(&answers[i], 50 + (uint64_t)i, &event);
+            assert_int_equal(answers[i].failed_code, 0);
+            assert_int_equal(answers[i].refused_code, 0);
+            done += answers[i].finish != 0;
+        }
+    }
+    both_idle();
+    for (int i = 0; i < COUNT; i++) {
+        assert_int_equal(answers[i].count, 10);
+        fake_ticket_make(&tickets[i], 500 + (uint64_t)i, prompt, 40 + 11 * (size_t)i, 10);
+        fake_answer local = ask_decode(&tickets[i]);
+        assert_same(&answers[i], &local);
+    }
+    both_idle();
+    end();
+}
+
+static void cancels_in_every_phase_give_pages_back(void **state)
+{
+    (void)state;
+    const char *const slow[] = { "faults=worker.stall:1:5", "engine.chunk_tokens=32",
+                                 "engine.prefix_reuse=false", NULL };
+    const char *const settings[] = { "engine.prefix_reuse=false", NULL };
+    begin_with(slow, settings);
+    for (uint64_t i = 0; i < 25; i++) {
+        fake_ticket t;
+        fake_ticket_make(&t, 1000 + i, prompt, 500, 300);
+        send_both(&t);
+        fake_router_pump(router, (int)(i * 8));
+        fake_worker_cancel(i % 2 ? decode : prefill, 1000 + i, 0);
+        if (i % 3 == 0)
+            fake_router_pump(router, 10);
+        fake_worker_cancel(i % 2 ? prefill : decode, 1000 + i, 0);
+    }
+    both_idle();
+    fake_ticket t;
+    fake_ticket_make(&t, 1, prompt, 500, 5);
+    fake_answer a = ask_both(&t);
+    assert_int_equal(a.count, 5);
+    both_idle();
+    end();
+}
+
+static void a_killed_prefill_worker_fails_its_seats(void **state)
+{
+    (void)state;
+    const char *const slow[] = { "faults=worker.stall:1:50", "engine.chunk_tokens=32", NULL };
+    begin_with(slow, NULL);
+    fake_ticket t;
+    fake_ticket_make(&t, 1, prompt, 500, 10);
+    send_both(&t);
+    fake_answer a = { 0 };
+    fake_router_pump(router, 300);
+    fake_process_kill(prefill_process);
+    // The router would cancel the seat at once; here the hand-off must notice by itself.
+    assert_true(fake_answer_wait(router, &a, 1, patience_ms));
+    assert_int_not_equal(a.failed_code, 0);
+    assert_true(fake_worker_idle(router, decode, patience_ms));
+    process_end(decode_process);
+    fake_router_close(router);
+}
+
+static void a_failed_hand_over_can_be_computed_here(void **state)
+{
+    (void)state;
+    const char *const slow[] = { "faults=worker.stall:1:50", "engine.chunk_tokens=32", NULL };
+    const char *const settings[] = { "decode.recompute_failed_handoff=true", NULL };
+    begin_with(slow, settings);
+    fake_ticket t;
+    fake_ticket_make(&t, 1, prompt, 500, 10);
+    send_both(&t);
+    fake_answer a = { 0 };
+    fake_router_pump(router, 300);
+    fake_process_kill(prefill_process);
+    assert_true(fake_answer_wait(router, &a, 1, patience_ms));
+    assert_int_equal(a.failed_code, 0);
+    assert_int_equal(a.count, 10);
+    assert_true(fake_worker_idle(router, decode, patience_ms));
+    process_end(decode_process);
+    fake_router_close(router);
+}
+
+static void a_killed_decode_worker_fails_the_sends(void **state)
+{
+    (void)state;
+    const char *const slow[] = { "faults=worker.stall:1:50", "engine.chunk_tokens=32", NULL };
+    begin_with(slow, NULL);
+    fake_ticket t;
+    fake_ticket_make(&t, 1, prompt, 500, 10);
+    send_both(&t);
+    fake_router_pump(router, 200);
+    fake_process_kill(decode_process);
+    fake_answer a = { 0 };
+    assert_true(fake_answer_wait(router, &a, 1, patience_ms));
+    assert_int_not_equal(a.failed_code, 0);
+    assert_true(fake_worker_idle(router, prefill, patience_ms));
+    process_end(prefill_process);
+    fake_router_close(router);
+}
+
+static void a_drain_finishes_its_hand_overs(void **state)
+{
+    (void)state;
+    const char *const slow[] = { "faults=worker.stall:1:20", "engine.chunk_tokens=32", NULL };
+    begin_with(slow, NULL);
+    fake_ticket t;
+    fake_ticket_make(&t, 1, prompt, 500, 10);
+    send_both(&t);
+    fake_router_pump(router, 100);
+    kill(prefill_process, SIGTERM);
+    fake_answer a = { 0 };
+    assert_true(fake_answer_wait(router, &a, 1, patience_ms));
+    assert_int_equal(a.count, 10);
+    assert_int_equal(fake_process_wait(router, prefill_process, patience_ms), 0);
+    assert_true(fake_worker_idle(router, decode, patience_ms));
+    process_end(decode_process);
+    fake_router_close(router);
+}
+
+static int model_make(void **state)
+{
+    (void)state;
+    tiny_model options = tiny_model_default(7);
+    tiny_model_temporary(&options, model);
+    return 0;
+}
+
+static int model_remove(void **state)
+{
+    (void)state;
+    return unlink(model);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_handed_over_answer_equals_a_local_one),
+        cmocka_unit_test(known_prefixes_are_neither_computed_nor_sent),
+        cmocka_unit_test(a_first_token_that_ends_it_is_not_handed_over),
+        cmocka_unit_test(many_at_once_all_finish_and_nothing_leaks),
+        cmocka_unit_test(cancels_in_every_phase_give_pages_back),
+        cmocka_unit_test(a_killed_prefill_worker_fails_its_seats),
+        cmocka_unit_test(a_failed_hand_over_can_be_computed_here),
+        cmocka_unit_test(a_killed_decode_worker_fails_the_sends),
+        cmocka_unit_test(a_drain_finishes_its_hand_overs),
+    };
+    return cmocka_run_group_tests(tests, model_make, model_remove);
+}
