@@ -1,3 +1,5 @@
+// tags: golden compute plain
+// limit: 120
 // The sampler against exact distributions made by an independent program (tests/golden/sampling),
 // and against the argmax that backend_sample promises, draw by draw.
 #include "support.h"

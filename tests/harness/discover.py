@@ -1,7 +1,8 @@
 """Finds the tests of the tree: what each is called, how it is started, its tags and its time limit.
 
 A test's source may declare, in comments among its first 30 lines, `tags: integration slow` and
-`limit: 120` (seconds, on a plain build).
+`limit: 120` (seconds, on a plain build). The tag `slow` leaves a test out of --quick; `plain` leaves it out
+under sanitizers (it measures, or compares numbers that they cannot change).
 """
 import os
 import re
@@ -109,6 +110,8 @@ def all_tests(root, build, fuzz_build, sanitizer, fuzz_seconds, seed):
     if sanitizer != "thread":
         # The text of the tree is the same whatever the build.
         tests += [test for test in scripts(root) if sanitizer is None or test.name != "layering"]
+    if sanitizer is not None:
+        tests = [test for test in tests if "plain" not in test.tags]
     for test in tests:
         if "fuzz" not in test.tags:
             test.limit *= SLOWER[sanitizer]

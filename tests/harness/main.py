@@ -5,6 +5,7 @@ import fnmatch
 import os
 import secrets
 import shlex
+import signal
 import subprocess
 import sys
 import time
@@ -159,6 +160,7 @@ def finish(passed, failed, skipped):
 
 def main():
     arguments = parse_arguments()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends the tests as Ctrl-C does
     names = {None: "build", "address": "build-asan", "thread": "build-tsan"}
     build = os.path.abspath(arguments.build_dir or os.path.join(ROOT, names[arguments.sanitize]))
     fuzz_build = os.path.join(ROOT, "build-fuzz")

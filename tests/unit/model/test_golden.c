@@ -1,4 +1,4 @@
-// tags: golden model
+// tags: golden model plain
 // limit: 300
 // The engine on a real model against log-probabilities computed in float64 by an independent
 // implementation (tests/golden/logits/README.md). Skipped where the model file is missing.
