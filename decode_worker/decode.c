@@ -81,6 +81,12 @@ static void filled(station *s, job *j, const handoff_event *event)
 
 static void failed(station *s, job *j, status code)
 {
+    // The prefill worker ended it and told the router why: the first token was the last, or it gave
+    // up.
+    if (code == STATUS_PEER_REFUSED) {
+        station_end(s, j, true);
+        return;
+    }
     if (!settings_of(s)->recompute_failed_handoff || j->router == NULL) {
         station_fail(s, j, code == STATUS_OK ? STATUS_PEER_CLOSED : code, "the hand-off failed");
         return;

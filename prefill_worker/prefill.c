@@ -98,14 +98,20 @@ static void transfer(station *s, job *j, const handoff_event *event)
 // ---- steps
 // ---------------------------------------------------------------------------------------
 
-static void first_token(station *s, job *j, const engine_token *token)
+static void first_token_report(station *s, const engine_token *token)
 {
+    job *j = token->owner;
     bool over = token->finish != SEQUENCE_UNFINISHED;
     j->times.prefill_done = clock_now_us();
     if (over)
         j->times.finished = j->times.prefill_done;
     report_batch_add(s->batch, j, token, !over);
-    if (over) { // nothing is handed over: the seat is released
+}
+
+static void first_token_take(station *s, const engine_token *token)
+{
+    job *j = token->owner;
+    if (token->finish != SEQUENCE_UNFINISHED) { // nothing is handed over: the seat is released
         station_end(s, j, token->finish != SEQUENCE_FAILED);
         return;
     }
@@ -115,9 +121,13 @@ static void first_token(station *s, job *j, const engine_token *token)
 
 static void stepped(station *s, const engine_report *report)
 {
+    // The first tokens go to the router before anything else: they do not wait for pages, and the
+    // end of a request is known before its seat is released.
     for (int32_t i = 0; i < report->token_count; i++)
-        first_token(s, report->tokens[i].owner, &report->tokens[i]);
-    report_batch_send(s->batch); // the first token does not wait for its pages
+        first_token_report(s, &report->tokens[i]);
+    report_batch_send(s->batch);
+    for (int32_t i = 0; i < report->token_count; i++)
+        first_token_take(s, &report->tokens[i]);
     for (int32_t i = 0; i < job_count(s->jobs); i++) {
         job *j = job_at(s->jobs, i);
         if (j->state == JOB_COMPUTING || j->state == JOB_SENDING)
