@@ -238,6 +238,8 @@ void exchange_parsed(exchange *x)
         exchange_end(x, "abort");
         return;
     }
+    http_request_forget_body(x->http);
+    buffer_close(&x->body);
     if (x->parse_result != STATUS_OK) {
         parse_failure_answer(x);
         return;

@@ -19,6 +19,8 @@
       "Largest request line with header fields.", NULL },                                          \
     { "http.body_bytes", CONFIG_BYTES, FIELD(body_bytes), "4MiB", 1024, 268435456, "bytes",        \
       "Largest request body.", NULL },                                                             \
+    { "http.bodies_bytes", CONFIG_BYTES, FIELD(bodies_bytes), "256MiB", 1024, 1e12, "bytes",       \
+      "All request bodies held at a time; more are answered 503.", NULL },                         \
     { "http.output_bytes", CONFIG_BYTES, FIELD(output_bytes), "64KiB", 4096, 268435456, "bytes",   \
       "Streamed bytes that a client may leave unread before it is cut off.", NULL },               \
     { "http.head_deadline", CONFIG_DURATION, FIELD(head_deadline_us), "10s", 1000, 3600e6, "",     \

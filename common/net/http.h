@@ -31,6 +31,7 @@ typedef struct http_settings {
     int64_t connections_per_address; // of one client address (IPv6: of one /64)
     uint64_t head_bytes;             // of request line and fields
     uint64_t body_bytes;             // of a request body
+    uint64_t bodies_bytes;           // of all bodies held at a time; more are answered 503
     uint64_t output_bytes;           // written to a stream and not yet read by the client
     int64_t head_deadline_us;  // from the first byte of a request (or the accept) to its empty line
     int64_t body_deadline_us;  // from there to the last byte of the body
@@ -93,6 +94,8 @@ slice http_request_rest(
 slice http_request_query(const http_request *r);
 slice http_request_field(const http_request *r, const char *name); // NULL data: absent
 slice http_request_body(const http_request *r);
+// The body is not needed any more, although the answer is not complete; it becomes empty.
+void http_request_forget_body(http_request *r);
 // The X-Request-Id of the answer: the client's own if it is 1 to 64 characters of [A-Za-z0-9._-],
 // else a random one.
 slice http_request_id(const http_request *r);

@@ -240,7 +240,8 @@ static bool connection_take_head(http_connection *c)
 static bool connection_take_body(http_connection *c)
 {
     http_request *r = c->request;
-    size_t limit = (size_t)c->server->settings->body_bytes, used;
+    http_server *s = c->server;
+    size_t limit = (size_t)s->settings->body_bytes, used, before = r->body.size;
     http_refusal refusal = { 0 };
     bool done;
     if (r->head.chunked) {
@@ -253,7 +254,8 @@ static bool connection_take_body(http_connection *c)
         done = r->body.size == r->head.length;
     }
     buffer_drop_front(&c->in, used);
-    if (refusal.status == 0 && r->body.overflow)
+    s->bodies_bytes += r->body.size - before;
+    if (refusal.status == 0 && (r->body.overflow || s->bodies_bytes > s->settings->bodies_bytes))
         refusal = (http_refusal){ 503, "there is no memory for the request body" };
     if (refusal.status != 0) {
         connection_refuse(c, refusal.status, refusal.text);

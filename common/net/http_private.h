@@ -85,6 +85,7 @@ struct http_server {
     http_peer *peers[HTTP_ADDRESS_BUCKETS];
     uint64_t id_seed, id_count;
     bool refuse_keep_alive;
+    uint64_t bodies_bytes; // of all requests now
 };
 
 // http_listen.c: bind every address of the settings.
@@ -100,7 +101,8 @@ void http_connection_answered(http_connection *c);
 // Have the loop abort it soon.
 void http_connection_doom(http_connection *c);
 
-// http_route.c: set `route` and `rest`. False: an error answer was sent (404 or 405), and `r` is gone.
+// http_route.c: set `route` and `rest`. False: an error answer was sent (404 or 405), and `r` is
+// gone.
 bool http_route_find(http_request *r);
 
 // http_request.c

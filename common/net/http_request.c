@@ -23,10 +23,16 @@ http_request *http_request_new(http_connection *c)
     return r;
 }
 
+void http_request_forget_body(http_request *r)
+{
+    r->connection->server->bodies_bytes -= r->body.size;
+    buffer_close(&r->body);
+}
+
 void http_request_free(http_request *r)
 {
+    http_request_forget_body(r);
     buffer_close(&r->head_bytes);
-    buffer_close(&r->body);
     buffer_close(&r->answer_fields);
     free(r);
 }

@@ -134,6 +134,7 @@ static int server_start(void **state)
                                 .connections_per_address = 20,
                                 .head_bytes = 2048,
                                 .body_bytes = 4096,
+                                .bodies_bytes = 8192,
                                 .output_bytes = 65536,
                                 .head_deadline_us = 300000,
                                 .body_deadline_us = 300000,
@@ -382,6 +383,30 @@ static void a_flood_of_early_requests_is_cut(void **state)
     close(descriptor);
 }
 
+static void bodies_share_a_budget(void **state)
+{
+    (void)state;
+    static const char head[] =
+        "POST /never HTTP/1.1\r\nHost: a\r\n" JSON "Content-Length: 4000\r\n\r\n";
+    buffer request = { 0 }, answer = { 0 };
+    int held[3];
+    buffer_append_text(&request, head);
+    for (int i = 0; i < 4000; i++)
+        buffer_append_byte(&request, ' ');
+    for (int i = 0; i < 3; i++) {
+        held[i] = client_open();
+        client_send(held[i], request.data);
+    }
+    client_read(held[2], NULL, &answer); // two fit, the third does not
+    assert_non_null(strstr(answer.data, "HTTP/1.1 503 "));
+    for (int i = 0; i < 3; i++)
+        close(held[i]);
+    clock_sleep_us(50000);
+    expect_status("POST /echo HTTP/1.1\r\n" REST JSON "Content-Length: 2\r\n\r\n{}", 200, &answer);
+    buffer_close(&request);
+    buffer_close(&answer);
+}
+
 static void an_address_has_a_limit_of_connections(void **state)
 {
     (void)state;
@@ -453,6 +478,7 @@ int main(void)
         cmocka_unit_test(a_client_that_goes_away_is_reported_once),
         cmocka_unit_test(a_slow_reader_is_cut_and_others_are_served),
         cmocka_unit_test(a_flood_of_early_requests_is_cut),
+        cmocka_unit_test(bodies_share_a_budget),
         cmocka_unit_test(an_address_has_a_limit_of_connections),
         cmocka_unit_test(idle_connections_end),
         cmocka_unit_test(every_answer_was_counted),
