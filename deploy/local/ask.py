@@ -5,9 +5,15 @@
 import http.client
 import json
 import sys
+import textwrap
+import time
 
 HOST = "127.0.0.1"
-QUESTION = "Why is the sky blue? Answer in two sentences."
+# Long enough that a prefill worker computes it: a short prompt skips the hand-over.
+QUESTION = ("A penstock is a pipe with a gate. It carries water, which is stored behind a dam, down to a turbine. "
+            "The gate decides how much water flows. The falling water turns the turbine, and the turbine turns a "
+            "generator that makes electricity. Explain in your own words what a penstock is, and what happens to the "
+            "electricity when its gate closes.")
 MAX_TOKENS = 160
 
 
@@ -80,19 +86,54 @@ def stream_answer(port, question, write):
     return request_id, finish, usage, done
 
 
+# The times of /requests/{id}, as a person reads them.
+TIMES = {
+    "arrived": "arrived", "parsed": "read and tokenised", "routed": "routed",
+    "prefill_begun": "prefill begun", "prefill_done": "prefill done", "first_page": "first page",
+    "last_page": "last page", "handed_over": "handed over", "first_step": "first decode step",
+    "first_token": "first token", "first_byte": "first byte", "done": "done",
+}
+BAR = 40
+
+
+def finished_record(port, request_id):
+    """The request's record, once the workers have reported what they did for it."""
+    deadline = time.monotonic() + 2
+    while True:
+        status, record = get_json(port, "/requests/%s" % request_id)
+        if status != 200:
+            raise Failure("the router does not explain request %s (status %d)" % (request_id, status))
+        if record["times_ms"].get("done") is not None or time.monotonic() > deadline:
+            return record
+        time.sleep(0.05)
+
+
 def print_time_line(port, request_id):
-    status, record = get_json(port, "/requests/%s" % request_id)
-    if status != 200:
-        raise Failure("the router does not explain request %s (status %d)" % (request_id, status))
-    print("\ntime line of %s:" % request_id)
-    for name, milliseconds in record["timeline_ms"].items():
-        if milliseconds is not None:
-            print("  %-20s %10.1f ms" % (name.replace("_", " "), milliseconds))
+    record = finished_record(port, request_id)
+    times = [(at, name) for name, at in record["times_ms"].items() if at is not None]
+    end = max(at for at, _ in times) or 1
+    print("\ntime line of %s" % request_id)
+    for at, name in sorted(times, key=lambda row: row[0]):
+        bar = "\u00b7" * round(BAR * max(at, 0) / end)
+        print("  %-20s %10.1f ms  %s|" % (TIMES.get(name, name.replace("_", " ")), at, bar))
+    where = "prefill on %s" % record["prefill_worker"]
+    if not record["prefill_worker"]:
+        where = "prefill on the decode worker (%s)" % (record["local_prefill"] or "short prompt")
+    errors = record["clock_error_ms"]
+    print("  %s, decode on %s; %.1f MiB of KV pages handed over; clocks agree to %.1f ms" % (
+        where, record["decode_worker"], record["handed_over_bytes"] / 2**20, max(errors.values())))
 
 
 def ask(port, question):
-    """True when the answer is complete."""
-    print("\n> %s\n" % question, flush=True)
+    """True when the answer is complete. What the router says wrongly is a Failure as well."""
+    try:
+        return ask_and_print(port, question)
+    except (KeyError, TypeError, ValueError, OSError, http.client.HTTPException) as failure:
+        raise Failure("the router's answer was not understood (%r)" % failure) from None
+
+
+def ask_and_print(port, question):
+    print("\n%s\n" % textwrap.fill(question, 96, initial_indent="> ", subsequent_indent="  "), flush=True)
     request_id, finish, usage, done = stream_answer(
         port, question, lambda text: print(text, end="", flush=True))
     print()
