@@ -81,7 +81,8 @@ static void LEVEL(quantise)(const float *x, const float *norm, float epsilon, in
         // Below 2^-100 the reciprocal could overflow: such a block is nothing beside the others.
         float inverse = most < 0x1p-100f ? 0 : 127.0f / most;
         panel->d[slot] = most < 0x1p-100f ? 0 : most / 127.0f;
-        panel->sum[slot] = quantise_block(values, inverse, panel->q[slot]);
+        int32_t sum = quantise_block(values, inverse, panel->q[slot]);
+        panel->sum[slot] = most < INFINITY ? sum : 0; // the scale says that these are no numbers
         panel->s[slot] = panel->d[slot] * (float)panel->sum[slot];
     }
 }
