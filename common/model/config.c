@@ -301,7 +301,7 @@ status model_config_read(const gguf *file, model_config *config, error *failure)
     TRY(size_read(&r, "block_count", 1, MODEL_LAYERS_MAX, &c.layers));
     TRY(size_read(&r, "embedding_length", 1, 1 << 20, &c.width));
     TRY(size_read(&r, "feed_forward_length", 1, 1 << 22, &c.feed_forward));
-    TRY(size_read(&r, "context_length", 1, 1 << 30, &c.context));
+    TRY(size_read(&r, "context_length", 1, 1 << 24, &c.context));
     TRY(size_read_or(&r, "attention.sliding_window", 0, 1 << 30, 0, &c.window));
     TRY(heads_read(&r, &c));
     TRY(rope_read(&r, &c));

@@ -9,8 +9,8 @@
 //
 //   engine_sequence_open   pages are taken for its tokens and one token more; the longest prefix
 //                          that the pool still holds is shared, not computed again
-//   engine_sequence_start  it joins the batch: the rest of its tokens is computed in chunks, then it
-//                          generates (SEQUENCE_GENERATE) or yields one token and rests
+//   engine_sequence_start  it joins the batch: the rest of its tokens is computed in chunks;
+//                          then it generates (SEQUENCE_GENERATE) or yields one token and rests
 //                          (SEQUENCE_PROMPT: a prefill worker ships its pages meanwhile)
 //   engine_sequence_place  instead of start, for a seat whose pages came from a prefill worker
 //   engine_sequence_close  at any time: it leaves the batch; its full pages stay as reusable prefix

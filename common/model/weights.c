@@ -28,14 +28,17 @@ typedef struct part {
 
 // Long double: x87 functions do not depend on the CPU's level, as the double ones of libm do, and
 // the table is a part of what must be equal bit for bit between machines.
-void model_rope_angle(const model_config *config, double divisor, int32_t position, int32_t pair,
-                      float *cosine, float *sine)
+long double model_rope_frequency(const model_config *config, double divisor, int32_t pair)
 {
     long double exponent = -2.0L * pair / config->rope_dims;
-    long double angle = position / (long double)config->rope_scale / (long double)divisor *
-                        powl((long double)config->rope_base, exponent);
-    *cosine = (float)cosl(angle);
-    *sine = (float)sinl(angle);
+    return powl((long double)config->rope_base, exponent) / (long double)config->rope_scale /
+           (long double)divisor;
+}
+
+void model_rope_rotation(long double frequency, int32_t position, float *cosine, float *sine)
+{
+    *cosine = (float)cosl(position * frequency);
+    *sine = (float)sinl(position * frequency);
 }
 
 static status tensor_use(loader *l, int layer, const char *name, const char *kind, int64_t rows,
@@ -201,11 +204,13 @@ static status rope_load(loader *l, int32_t positions)
             goto fail;
         }
     }
-    for (int32_t p = 0; p < positions; p++)
-        for (size_t i = 0; i < pairs; i++) {
+    for (size_t i = 0; i < pairs; i++) {
+        long double frequency = model_rope_frequency(c, (double)divisors[i], (int32_t)i);
+        for (int32_t p = 0; p < positions; p++) {
             float *entry = table + ((size_t)p * pairs + i) * 2;
-            model_rope_angle(c, (double)divisors[i], p, (int32_t)i, &entry[0], &entry[1]);
+            model_rope_rotation(frequency, p, &entry[0], &entry[1]);
         }
+    }
     TRY(floats_upload(w, table, (size_t)positions * pairs * 2, &w->rotations));
     w->rope =
         (backend_rope){ w->rotations.data, c->rope_dims, c->family->rope_adjacent, positions };

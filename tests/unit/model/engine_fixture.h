@@ -18,6 +18,7 @@ typedef struct run {
     sequence_finish finish;
 } run;
 
+// Pages of 32 tokens, 24 sequences, chunks of 64, no prefix reuse; a test changes what it is about.
 static inline engine_settings fixture_settings(char *path)
 {
     return (engine_settings){
@@ -35,6 +36,7 @@ static inline engine_settings fixture_settings(char *path)
     };
 }
 
+// An engine, or the test fails with the sentence.
 static inline engine *fixture_open(const engine_settings *settings)
 {
     engine *e = NULL;
@@ -44,6 +46,7 @@ static inline engine *fixture_open(const engine_settings *settings)
     return e;
 }
 
+// Every page must be back.
 static inline void fixture_close(engine *e)
 {
     assert_int_equal(engine_sequences_open(e), 0);
@@ -52,12 +55,14 @@ static inline void fixture_close(engine *e)
     engine_close(e);
 }
 
+// `count` byte tokens; unlike seeds give unlike texts.
 static inline void fixture_tokens(int32_t *tokens, int32_t count, int32_t seed)
 {
     for (int32_t i = 0; i < count; i++)
         tokens[i] = TINY_MODEL_BYTE_FIRST + (i * i * seed + 29 * i + 17 * seed) % 256;
 }
 
+// Greedy, to its length, with hashes of logits.
 static inline sequence_request fixture_request(const int32_t *tokens, int32_t count,
                                                int32_t max_tokens)
 {
@@ -94,6 +99,7 @@ static inline sequence_request fixture_sampled(const int32_t *tokens, int32_t co
     return r;
 }
 
+// Take in one reported token; positions must follow each other.
 static inline void run_add(run *r, const engine_token *t)
 {
     assert_int_equal(t->output_index, r->count);
@@ -115,6 +121,7 @@ static inline engine_report fixture_step(engine *e)
     return report;
 }
 
+// Open and start a request whose tokens go to `r`.
 static inline sequence *fixture_start(engine *e, sequence_request request, run *r)
 {
     sequence *s = NULL;
@@ -143,6 +150,7 @@ static inline void fixture_run(engine *e, const sequence_request *requests, int3
         engine_sequence_close(e, sequences[i], true);
 }
 
+// One request alone.
 static inline run fixture_run_one(engine *e, sequence_request request)
 {
     run r;
@@ -150,6 +158,7 @@ static inline run fixture_run_one(engine *e, sequence_request request)
     return r;
 }
 
+// Tokens, ends, and the bits of log-probabilities and logits.
 static inline void run_expect_equal(const run *a, const run *b)
 {
     assert_int_equal(a->count, b->count);

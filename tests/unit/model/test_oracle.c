@@ -164,7 +164,8 @@ static void the_rotation_table_follows_its_formula_far_out(void **state)
             float cosine, sine;
             double divisor = pair < 16 ? 1 : 8;
             double angle = positions[i] / divisor * pow(500000, -2.0 * pair / 64);
-            model_rope_angle(&c, divisor, positions[i], pair, &cosine, &sine);
+            model_rope_rotation(model_rope_frequency(&c, divisor, pair), positions[i], &cosine,
+                                &sine);
             assert_true(fabs((double)cosine - cos(angle)) < 1e-7);
             assert_true(fabs((double)sine - sin(angle)) < 1e-7);
         }
