@@ -15,13 +15,15 @@ static const char *const fixed_settings[][2] = {
     { "UCX_TCP_CM_REUSEADDR", "y" },        // else a restart waits a minute for its port
     { "UCX_TCP_TX_SEG_SIZE", "256k" },      // 8 KiB segments cost half of the bandwidth
     { "UCX_TCP_RX_SEG_SIZE", "256k" },      //
-    { "UCX_RNDV_SCHEME", "am" },            // fragments go by receive id, not by address (fabric.h)
-    { "UCX_MAX_RNDV_RAILS", "1" },          // one device carries a pair
-    { "UCX_KEEPALIVE_INTERVAL", "1s" },     // an idle connection that died is noticed
-    { "UCX_TCP_KEEPIDLE", "1s" },           //
-    { "UCX_TCP_KEEPINTVL", "1s" },          //
-    { "UCX_TCP_KEEPCNT", "3" },             //
-    { "UCX_TCP_MAX_NUM_EPS", "1024" },      // 256 by default
+    { "UCX_RNDV_SCHEME", "am" },         // fragments go by receive id, not by address (fabric.h);
+    { "UCX_TCP_PUT_ENABLE", "n" },       // without this TCP puts by address all the same, and a
+                                         // late answer to a put aborts the sender of a killed peer
+    { "UCX_MAX_RNDV_RAILS", "1" },       // one device carries a pair
+    { "UCX_KEEPALIVE_INTERVAL", "1s" },  // an idle connection that died is noticed
+    { "UCX_TCP_KEEPIDLE", "1s" },        //
+    { "UCX_TCP_KEEPINTVL", "1s" },       //
+    { "UCX_TCP_KEEPCNT", "3" },          //
+    { "UCX_TCP_MAX_NUM_EPS", "1024" },   // 256 by default
     { "UCX_POSIX_ERROR_HANDLING", "y" }, // shared memory is refused with error handling otherwise
     { "UCX_SYSV_ERROR_HANDLING", "y" },  //
 };
