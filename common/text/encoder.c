@@ -7,8 +7,7 @@
 
 #include <stdlib.h>
 
-// Positions inside a text are 32 bits, also where repair
-// and normal form C make it up to 3 times longer each.
+// Positions inside a text are 32 bits, also where repair and normal form C make it 3 times longer.
 #define TEXT_BYTES_MAX ((size_t)1 << 27)
 // Text memory that an encoder keeps between calls.
 #define KEPT_BYTES ((size_t)1 << 20)
@@ -286,6 +285,7 @@ static void read_space_marks(buffer *text, size_t from)
         at += mark ? 3 : 1;
     }
     text->size = (size_t)(out - text->data);
+    *out = 0;
 }
 
 // All segments as one well-formed text, with the runs of markup in it.
@@ -317,9 +317,9 @@ static status join_segments(encoder *e, const encoder_segment *segments, size_t 
     return e->text.overflow ? STATUS_NO_MEMORY : STATUS_OK;
 }
 
-// A stop before any work: even the longest tokens could not take up so
-// many bytes. Normal form C shrinks text to a third at most; a byte
-// without a token takes up none, which such a text does not matter for.
+// A stop before any work: even the longest tokens could not take up so many bytes. Normal form C
+// shrinks a text to a third at most. (Bytes without a token take up none; nobody sends a text of
+// only those.)
 static bool cannot_fit(const tokenizer *t, const encoder_segment *segments, size_t count,
                        size_t limit, size_t *size)
 {
@@ -332,6 +332,10 @@ static bool cannot_fit(const tokenizer *t, const encoder_segment *segments, size
 
 static status explain(status result, size_t bytes, size_t limit, error *failure)
 {
+    if (result == STATUS_TOO_LARGE && bytes > TEXT_BYTES_MAX)
+        return error_set(failure, result, "prompt",
+                         "the text of %zu bytes is longer than the %zu bytes that are allowed",
+                         bytes, TEXT_BYTES_MAX);
     if (result == STATUS_TOO_LARGE)
         return error_set(failure, result, "prompt",
                          "the text of %zu bytes is more than %zu tokens long", bytes, limit);
