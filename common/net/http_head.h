@@ -19,7 +19,7 @@ typedef struct http_field {
     slice value; // without surrounding blanks
 } http_field;
 
-// Slices point into the bytes that were parsed.
+// Slices point into the bytes that were parsed (a path of "/" may be a literal).
 typedef struct http_head {
     slice method;
     slice path;  // begins with '/', not decoded
