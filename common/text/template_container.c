@@ -25,8 +25,8 @@ jinja_list *jinja_list_new(jinja_render *r, uint32_t capacity)
 void jinja_list_add(jinja_render *r, jinja_list *list, jinja_value v)
 {
     jinja_work(r, 16);
+    check_items(r, (size_t)list->count + 1);
     if (list->count == list->capacity) {
-        check_items(r, (size_t)list->count + 1);
         uint32_t capacity = list->capacity ? list->capacity * 2 : 4;
         list->items =
             jinja_resize(&r->task, list->items, list->capacity * sizeof v, capacity * sizeof v);
@@ -240,8 +240,8 @@ void jinja_dict_set(jinja_render *r, jinja_dict *dict, jinja_value key, jinja_va
         entry->value = v;
         return;
     }
+    check_items(r, (size_t)dict->count + 1);
     if (dict->count == dict->capacity) {
-        check_items(r, (size_t)dict->count + 1);
         uint32_t capacity = dict->capacity ? dict->capacity * 2 : 4;
         dict->entries = jinja_resize(&r->task, dict->entries, dict->capacity * sizeof *entry,
                                      capacity * sizeof *entry);
