@@ -314,7 +314,8 @@ static const jinja_routine *named_routine(jinja_render *r, jinja_value v, bool t
 static jinja_arguments behind(const jinja_arguments *arguments, uint32_t first)
 {
     jinja_arguments rest = *arguments;
-    rest.values += first;
+    if (first > 0)
+        rest.values += first;
     rest.count -= first;
     return rest;
 }
