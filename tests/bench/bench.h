@@ -8,6 +8,7 @@
 
 // Run a sub-command; argv[0] is its name. Returns the exit status.
 int bench_engine(int argc, char **argv);
+int bench_handoff(int argc, char **argv);
 int bench_serve(int argc, char **argv);
 
 // The p-th percentile (0..100) of `count` values, which are sorted in place; NaN where there are

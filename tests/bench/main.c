@@ -16,6 +16,7 @@ typedef struct bench_command {
 
 static const bench_command commands[] = {
     { "engine", bench_engine, "the engine alone: prefill and decode beside the machine's limits" },
+    { "handoff", bench_handoff, "pages between two processes: GB/s and hand-over latency" },
     { "serve", bench_serve,
       "load a running server with streams: TTFT, time per token, largest gap" },
 };

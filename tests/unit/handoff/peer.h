@@ -7,6 +7,7 @@
 #include "handoff/handoff.h"
 
 #include "base/clock.h"
+#include "harness/fabric_exec.h"
 
 #include <stdio.h>
 #include <stdlib.h>

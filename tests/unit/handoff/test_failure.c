@@ -244,8 +244,10 @@ static void a_closed_hand_off_ends_its_peers_transfers(void **state)
     transfer_whole(make(3, 0, 1, 1)); // a new life of the prefill worker
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    (void)argc;
+    fabric_exec(argv);
     log_level_set(getenv("PENSTOCK_VERBOSE") ? LOG_DEBUG : LOG_ERROR);
     const struct CMUnitTest tests[] = {
         TEST(a_sender_may_cancel_at_every_stage),

@@ -166,8 +166,10 @@ static void the_host_must_be_reachable(void **state)
     free(p.pool);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    (void)argc;
+    fabric_exec(argv);
     log_level_set(getenv("PENSTOCK_VERBOSE") ? LOG_DEBUG : LOG_ERROR);
     const struct CMUnitTest tests[] = {
         TEST(pages_arrive_byte_for_byte),

@@ -343,6 +343,7 @@ static void a_stopped_decode_worker_is_given_up(void **state)
 
 int main(int argc, char **argv)
 {
+    fabric_exec(argv);
     log_level_set(getenv("PENSTOCK_VERBOSE") ? LOG_INFO : LOG_ERROR);
     if (argc == 4 && strcmp(argv[0], "child") == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);

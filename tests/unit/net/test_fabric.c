@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "harness/fabric_exec.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -372,8 +373,10 @@ static void a_listener_needs_an_address_that_peers_reach(void **state)
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
-int main(void)
+int main(int argc, char **argv)
 {
+    (void)argc;
+    fabric_exec(argv);
     error failure;
     log_level_set(LOG_ERROR);
     if (fabric_environment("tcp,self", "", "127.0.0.1", &failure) != STATUS_OK) {
