@@ -79,9 +79,10 @@ bool batch_compose(engine *e, engine_report *report)
     for (int32_t i = 0; i < e->running_count; i++) {
         sequence *s = e->running[i];
         int32_t room = (int32_t)e->settings.step_tokens - e->batch.rows;
-        int32_t count = s->token_count - s->computed;
         if (s->state != SEQUENCE_COMPUTING || room == 0)
             continue;
+        sequence_prefix_extend(e, s);
+        int32_t count = s->token_count - s->computed;
         if (count > e->settings.chunk_tokens)
             count = (int32_t)e->settings.chunk_tokens;
         rows_add(e, s, count < room ? count : room);

@@ -134,8 +134,9 @@ int32_t engine_pages_needed(const engine *e, int32_t token_count);
 // possible. On failure nothing was taken.
 status engine_sequence_open(engine *e, const sequence_request *request, sequence **opened,
                             error *failure);
-// Where all of its tokens are known prefix, the last page is copied here and sequence_reused grows
-// to token_count - 1.
+// Until its first chunk is computed, pages that became known prefix meanwhile take the place of its
+// own, and where all of its tokens are known the last page is copied; sequence_reused grows with
+// that (to token_count - 1 at most), and is final with the first chunk.
 void engine_sequence_start(engine *e, sequence *s);
 // A seat becomes a sequence of the batch: the pages hold the first `computed` tokens (all of the
 // request's tokens), and `next_token` is the first generated one, drawn by the prefill worker.

@@ -87,6 +87,8 @@ bool batch_compose(engine *e, engine_report *report);
 // sequence.c
 void sequence_leave(engine *e, sequence *s); // out of `running`
 void sequence_pages_release(engine *e, sequence *s);
+// Before the first chunk: share what has become known prefix since the pages were taken.
+void sequence_prefix_extend(engine *e, sequence *s);
 // Pages up to `computed` hold numbers (a finite row of logits says so): let others find the full
 // ones.
 void sequence_publish(engine *e, sequence *s);

@@ -103,12 +103,12 @@ status engine_sequence_open(engine *e, const sequence_request *request, sequence
 static void last_page_copy(engine *e, sequence *s)
 {
     int32_t page_tokens = e->kv.layout.page_tokens;
-    if (!e->reuse || s->token_count % page_tokens != 0 ||
-        s->computed != s->token_count - page_tokens || s->chained * page_tokens != s->computed)
+    if (s->token_count % page_tokens != 0 || s->computed != s->token_count - page_tokens)
         return;
     int32_t known = kv_reuse_find(e->reuse, s->chain, s->tokens + s->computed, NULL);
-    if (known < 0 || known == s->pages[s->chained])
+    if (known < 0)
         return;
+    CHECK(known != s->pages[s->chained]); // that one is this sequence's own and was never computed
     kv_pool_hold(e->pool, known);
     e->arrays.copy_pair[0] = known;
     e->arrays.copy_pair[1] = s->pages[s->chained];
@@ -116,6 +116,27 @@ static void last_page_copy(engine *e, sequence *s)
     e->table->queue_wait(e->queue, e->table->queue_submit(e->queue));
     kv_pool_release(e->pool, known);
     s->computed = s->reused = s->token_count - 1;
+}
+
+// What others computed since this one took its pages is shared too, as long as it has computed
+// nothing itself: a crowd with one beginning computes that once.
+void sequence_prefix_extend(engine *e, sequence *s)
+{
+    int32_t page_tokens = e->kv.layout.page_tokens;
+    if (!e->reuse || s->computed != s->reused || s->computed != s->chained * page_tokens)
+        return;
+    while ((s->chained + 1) * page_tokens < s->token_count) {
+        hash128 self;
+        int32_t known = kv_reuse_find(e->reuse, s->chain, s->tokens + s->computed, &self);
+        if (known < 0)
+            break;
+        kv_pool_hold(e->pool, known);
+        kv_pool_release(e->pool, s->pages[s->chained]);
+        s->pages[s->chained++] = known;
+        s->chain = self;
+        s->computed = s->reused = s->chained * page_tokens;
+    }
+    last_page_copy(e, s);
 }
 
 static void sequence_join(engine *e, sequence *s, sequence_state state)
@@ -127,7 +148,7 @@ static void sequence_join(engine *e, sequence *s, sequence_state state)
 
 void engine_sequence_start(engine *e, sequence *s)
 {
-    last_page_copy(e, s);
+    sequence_prefix_extend(e, s);
     sequence_join(e, s, SEQUENCE_COMPUTING);
 }
 

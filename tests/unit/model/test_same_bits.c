@@ -148,6 +148,32 @@ static void where_the_whole_prompt_is_known(void **state)
     fixture_close(cold);
 }
 
+// Six at once: two fill the first steps, and the four behind them find what those computed.
+static void when_a_crowd_has_one_beginning(void **state)
+{
+    fixture *f = *state;
+    engine_settings settings = fixture_settings(f->path);
+    settings.prefix_reuse = true;
+    settings.max_sequences = 6;
+    settings.step_tokens = PROMPT;
+    settings.chunk_tokens = PROMPT / 2;
+    engine *e = fixture_open(&settings);
+    run runs[6] = { 0 };
+    sequence *sequences[6];
+    int32_t computed = 0;
+    for (int i = 0; i < 6; i++)
+        sequences[i] = fixture_start(e, f->requests[i % 2], &runs[i]);
+    while (engine_has_work(e))
+        computed += fixture_step(e).prefill_rows;
+    assert_int_equal(computed, 2 * PROMPT + 4 * (PROMPT - 96));
+    for (int i = 0; i < 6; i++) {
+        assert_int_equal(sequence_reused(sequences[i]), i < 2 ? 0 : 96);
+        engine_sequence_close(e, sequences[i], true);
+        run_expect_equal(&runs[i], &f->truth[i % 2]);
+    }
+    fixture_close(e);
+}
+
 // The journey of a hand-off without a network: the prompt on one engine, its pages copied into a
 // seat of another.
 static void when_the_prompt_was_computed_elsewhere(void **state)
@@ -310,6 +336,7 @@ int main(void)
         cmocka_unit_test(with_other_pages_and_threads),
         cmocka_unit_test(with_a_prefix_hit_and_without),
         cmocka_unit_test(where_the_whole_prompt_is_known),
+        cmocka_unit_test(when_a_crowd_has_one_beginning),
         cmocka_unit_test(when_the_prompt_was_computed_elsewhere),
         cmocka_unit_test(when_it_is_recovered_half_way),
         cmocka_unit_test(when_pages_are_short_and_it_is_preempted),
