@@ -46,8 +46,7 @@ static void append_bytes(buffer *out, slice bytes)
     buffer_append_byte(out, ']');
 }
 
-// ---- log-probabilities
-// --------------------------------------------------------------------------------
+// ---- log-probabilities ------------------------------------------------------------------------
 
 static void append_chat_entry(buffer *out, slice bytes, float logprob)
 {
@@ -141,8 +140,7 @@ static void append_logprobs(const answer *a, const stream_part *part, buffer *ou
         append_completion_logprobs(a, part, out);
 }
 
-// ---- the common parts
-// -----------------------------------------------------------------------------------
+// ---- the common parts -------------------------------------------------------------------------
 
 static void append_head(const answer *a, const char *object, buffer *out)
 {
@@ -181,8 +179,7 @@ static void append_finish(const answer *a, buffer *out)
         buffer_append_text(out, ",\"finish_reason\":null");
 }
 
-// ---- answers
-// ------------------------------------------------------------------------------------------------
+// ---- answers ----------------------------------------------------------------------------------
 
 void answer_chunk(answer *a, buffer *out)
 {

@@ -8,8 +8,7 @@
 
 #define TOP_P_MIN 1e-9f // top_p 0 means "the best token": the smallest share that keeps one
 
-// ---- the queue
-// ------------------------------------------------------------------------------------------
+// ---- the queue --------------------------------------------------------------------------------
 
 void dispatcher_enqueue(dispatcher *d, exchange *x, bool front)
 {
@@ -53,8 +52,7 @@ int dispatcher_retry_after(const dispatcher *d)
     return seconds < 1 ? 1 : seconds > 60 ? 60 : (int)seconds;
 }
 
-// ---- credits
-// --------------------------------------------------------------------------------------------
+// ---- credits ----------------------------------------------------------------------------------
 
 static void share_spend(exchange_share *share, registry_worker *w, uint64_t tokens,
                         bool outstanding, bool alone)
@@ -105,8 +103,7 @@ void dispatcher_recall(dispatcher *d, exchange *x)
     dispatcher_release(d, &x->prefill);
 }
 
-// ---- tickets
-// --------------------------------------------------------------------------------------------
+// ---- tickets ----------------------------------------------------------------------------------
 
 static void sampling_fill(const exchange *x, Penstock__Sampling *out)
 {
@@ -202,8 +199,7 @@ static status tickets_send(dispatcher *d, exchange *x, registry_worker *decode,
     return registry_send(d->router->registry, prefill, &m, false);
 }
 
-// ---- placing
-// --------------------------------------------------------------------------------------------
+// ---- placing ----------------------------------------------------------------------------------
 
 static bool view_build(dispatcher *d, policy_view *view)
 {

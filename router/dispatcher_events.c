@@ -13,8 +13,7 @@
 #define HARMLESS_TOKENS 16 // an attempt that came so far did not kill its worker
 #define RATE_WINDOW_US 5000000
 
-// ---- further attempts
-// ------------------------------------------------------------------------------------------
+// ---- further attempts -------------------------------------------------------------------------
 
 static void give_up(exchange *x)
 {
@@ -79,8 +78,7 @@ void dispatcher_on_lost(registry_worker *w, status cause, void *context)
     }
 }
 
-// ---- reports
-// -----------------------------------------------------------------------------------------------------
+// ---- reports ----------------------------------------------------------------------------------
 
 // The exchange that a report is about, if the report is of its present attempt and of a worker that
 // takes part in it.
@@ -266,8 +264,7 @@ void dispatcher_on_changed(void *context)
         dispatcher_pump(r->dispatcher);
 }
 
-// ---- time
-// ----------------------------------------------------------------------------------------------------------
+// ---- time -------------------------------------------------------------------------------------
 
 // True: the exchange has ended.
 static bool exchange_tick(dispatcher *d, exchange *x, uint64_t now)

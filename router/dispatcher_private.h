@@ -9,6 +9,7 @@
 #define CLASSES 2
 #define DISPATCHER_TICK_US 100000 // deadlines, budgets, silence
 
+// PARSING -> IDLE -> WAITING <-> RUNNING -> IDLE, then it is freed.
 typedef enum exchange_state {
     EXCHANGE_PARSING, // on the helper thread
     EXCHANGE_WAITING, // for credits
@@ -23,6 +24,9 @@ typedef struct exchange_share {
     uint64_t tokens; // counted as outstanding there
 } exchange_share;
 
+// One client request and its answer. In the list `all` and in its bucket from begin to end; in a
+// queue while WAITING. A nested call may end it wherever its client is answered, so nothing is
+// touched after that.
 typedef struct exchange {
     dispatcher *dispatcher;
     http_request *http; // NULL: answered, or the client has gone
@@ -62,6 +66,7 @@ typedef struct exchange {
     error last_failure; // of a worker
 } exchange;
 
+// First in, first out; retries go to the front.
 typedef struct exchange_queue {
     exchange *first, *last;
     size_t count;
@@ -75,7 +80,8 @@ struct dispatcher {
     exchange_queue queues[CLASSES];
     dispatcher_counts counts;
     uint64_t next_number;
-    bool pumping, pump_again;
+    bool pumping,
+        pump_again;      // one placing round at a time; what makes room meanwhile asks for another
     policy_worker *view; // scratch, [view_capacity]
     size_t view_capacity;
     token_list scratch; // a ticket's tokens
@@ -87,6 +93,7 @@ struct dispatcher {
 };
 
 // exchange.c
+// NULL: ended, or of another router.
 exchange *exchange_find(dispatcher *d, const message_request_id *id);
 timeline *exchange_timeline(exchange *x); // NULL: forgotten
 // What is new in the stream goes to the client; ends the exchange where the stream is done.
@@ -99,8 +106,10 @@ void exchange_comment(exchange *x);
 void exchange_parsed(exchange *x);
 
 // dispatcher.c
+// Into the queue of its class, and out of it; both keep the counts.
 void dispatcher_enqueue(dispatcher *d, exchange *x, bool front);
 void dispatcher_dequeue(dispatcher *d, exchange *x);
+// Place what can be placed, in order of the queues.
 void dispatcher_pump(dispatcher *d);
 // Take the tickets back (Cancel to both workers) and return the credits.
 void dispatcher_recall(dispatcher *d, exchange *x);
@@ -113,4 +122,5 @@ int dispatcher_retry_after(const dispatcher *d);
 // The attempt is over; plan another one, or give up. `culprit` is a serial to avoid (0: nobody's
 // fault), `died`: by its death.
 void dispatcher_retry(dispatcher *d, exchange *x, const char *reason, uint64_t culprit, bool died);
+// Ten times a second.
 void dispatcher_on_tick(void *context);

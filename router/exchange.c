@@ -9,8 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-// ---- tables
-// -----------------------------------------------------------------------------------------------
+// ---- tables -----------------------------------------------------------------------------------
 
 static exchange **bucket_of(dispatcher *d, uint64_t number)
 {
@@ -77,8 +76,7 @@ static void exchange_free(exchange *x)
     free(x);
 }
 
-// ---- the end
-// ------------------------------------------------------------------------------------------------
+// ---- the end ----------------------------------------------------------------------------------
 
 static double seconds(uint64_t from, uint64_t to)
 {
@@ -190,8 +188,7 @@ static void on_client_gone(void *context)
     exchange_end(x, "abort");
 }
 
-// ---- the beginning
-// ------------------------------------------------------------------------------------------
+// ---- the beginning ----------------------------------------------------------------------------
 
 static void exchange_refuse(exchange *x, int status_code, const char *code, const char *param,
                             const char *message)
@@ -329,8 +326,7 @@ void dispatcher_begin(dispatcher *d, http_request *http, request_kind kind)
     exchange_refuse(x, 429, "too_many_requests", NULL, "too many large requests are being read");
 }
 
-// ---- delivering
-// -----------------------------------------------------------------------------------------------
+// ---- delivering -------------------------------------------------------------------------------
 
 static void stream_open(exchange *x)
 {

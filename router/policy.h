@@ -30,6 +30,7 @@ typedef struct policy_worker {
     double tokens_per_s;                     // measured prefill rate; 0: unknown
 } policy_worker;
 
+// Everything that a placement depends on; borrowed for the call.
 typedef struct policy_view {
     const policy_worker *workers;
     size_t count;
@@ -38,6 +39,7 @@ typedef struct policy_view {
     bool mixed_numeric_ids;
 } policy_view;
 
+// What one request needs.
 typedef struct policy_ask {
     uint64_t tokens; // prompt, and what earlier attempts delivered
     bool bound;      // tokens were delivered: only `numeric_id` may go on
@@ -70,6 +72,8 @@ typedef struct policy_plan {
     bool mixed; // continues with another numeric id (allowed by the settings)
 } policy_plan;
 
+// The plan for `ask`: with POLICY_PLACED the indices are of workers that have room now. Equal views
+// and asks give equal plans.
 policy_plan policy_place(const policy_view *view, const policy_ask *ask);
 // Page credits that a request of `tokens` takes on a worker: its pages and one more.
 uint64_t policy_pages(uint32_t page_tokens, uint64_t tokens);

@@ -12,8 +12,7 @@
 
 static void on_message(registry *r, registry_worker *w, slice data);
 
-// ---- the table
-// ----------------------------------------------------------------------------------------
+// ---- the table --------------------------------------------------------------------------------
 
 size_t registry_count(const registry *r)
 {
@@ -67,8 +66,7 @@ uint64_t registry_align(const registry_worker *w, uint64_t worker_us)
     return worker_us ? (uint64_t)((int64_t)worker_us - w->clock_offset_us) : 0;
 }
 
-// ---- living and dying
-// -----------------------------------------------------------------------------------
+// ---- living and dying -------------------------------------------------------------------------
 
 void registry_lose(registry *r, registry_worker *w, status cause)
 {
@@ -252,8 +250,7 @@ static void on_events(void *context)
     }
 }
 
-// ---- opening
-// ----------------------------------------------------------------------------------------------
+// ---- opening ----------------------------------------------------------------------------------
 
 status registry_open(http_loop *loop, const router_settings *settings, const registry_model *model,
                      uint64_t incarnation, const registry_hooks *hooks, registry **opened,

@@ -17,10 +17,11 @@
 
 typedef struct registry registry;
 
+// The life of a worker here: JOINING -> ALIVE <-> SUSPECT; it leaves from any of them.
 typedef enum registry_state {
     REGISTRY_JOINING, // dialled, no heartbeat yet
-    REGISTRY_ALIVE,
-    REGISTRY_SUSPECT,
+    REGISTRY_ALIVE,   // spoke within suspect_after
+    REGISTRY_SUSPECT, // gets no new work until it speaks again
 } registry_state;
 
 // What a heartbeat said last; see WorkerBeat in proto/cluster.proto.
@@ -34,10 +35,12 @@ typedef struct registry_beat {
     char transport[32];
 } registry_beat;
 
+// One incarnation of a worker, open for reading. Only the registry writes what the worker said;
+// only the dispatcher writes the credits at the end.
 typedef struct registry_worker {
     uint64_t serial; // never used again; names the pair's events
     uint64_t incarnation;
-    char name[64];
+    char name[64]; // stable over incarnations, for people
     char version[32];
     char pair_url[256];
     policy_role role;
@@ -46,11 +49,13 @@ typedef struct registry_worker {
     char fabric_host[256];
     uint32_t fabric_port;
     uint32_t page_tokens, context, threads;
-    uint64_t pages, page_credits;
-    uint32_t sequences;
+    uint64_t pages;        // of its pool
+    uint64_t page_credits; // of them, what this router may fill
+    uint32_t sequences;    // that this router may have open
     mailbox_pair *pair;
     registry_state state;
-    bool connected, healthy, draining;
+    bool connected;         // the pair is up
+    bool healthy, draining; // as its last beat said
     uint64_t joined_us, heard_us;
     registry_beat beat;
     uint64_t beat_us;           // when it came; 0: none yet
@@ -65,6 +70,7 @@ typedef struct registry_worker {
     bool alone;
 } registry_worker;
 
+// What the registry tells its owner, on the loop. A hook may send, but must not close the registry.
 typedef struct registry_hooks {
     void (*changed)(void *context); // there may be new room
     void (*lost)(registry_worker *w, status cause, void *context);
@@ -79,16 +85,22 @@ typedef struct registry_model {
     char name[128];
 } registry_model;
 
+// Listen at settings->control_listen. Settings, model and loop must outlive it. STATUS_IO or
+// BAD_CONFIG with a sentence that names the address.
 status registry_open(http_loop *loop, const router_settings *settings, const registry_model *model,
                      uint64_t incarnation, const registry_hooks *hooks, registry **opened,
                      error *failure);
 void registry_close(registry *r); // NULL is allowed; makes no calls
+// The control socket's address with its real port.
 const char *registry_url(const registry *r);
 
+// Workers in no particular order; indices and pointers are good until the loop goes on.
 size_t registry_count(const registry *r);
 registry_worker *registry_at(registry *r, size_t index);
 registry_worker *registry_find(registry *r, uint64_t serial); // NULL: gone
+// May get new work now.
 bool registry_usable(const registry_worker *w);
+// "joining", "alive", "suspect", "unhealthy" or "draining".
 const char *registry_state_name(const registry_worker *w);
 // How often a registration was refused, and workers were lost, since the start.
 uint64_t registry_refused(const registry *r);

@@ -3,20 +3,22 @@
 
 #include "router/registry.h"
 
+// Owned by the loop's thread. nng's threads push into `events` and touch nothing else.
 struct registry {
     http_loop *loop;
     const router_settings *settings;
     const registry_model *model;
     registry_hooks hooks;
     uint64_t incarnation;
-    queue *events;
+    queue *events; // of mailbox_event, from the server and all pairs
     mailbox_server *server;
     http_watch *watch;
-    http_timer *beat_timer, *check_timer;
+    http_timer *beat_timer;  // speaks to every worker
+    http_timer *check_timer; // looks for silence
     registry_worker **workers;
     size_t count, capacity;
     uint64_t next_serial;
-    uint64_t refused, lost;
+    uint64_t refused, lost; // counters since the start
 };
 
 // Answer one request of the control socket; frees the event.

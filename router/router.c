@@ -109,8 +109,7 @@ void router_close(router *r)
     free(r);
 }
 
-// ---- what the parts ask
-// ----------------------------------------------------------------------------------
+// ---- what the parts ask -----------------------------------------------------------------------
 
 uint32_t router_context(const router *r)
 {
@@ -142,8 +141,7 @@ bool router_ready(const router *r, char reason[160])
     return !why;
 }
 
-// ---- running and draining
-// ----------------------------------------------------------------------------------
+// ---- running and draining ---------------------------------------------------------------------
 
 static void on_drain_look(void *context)
 {

@@ -12,12 +12,13 @@
 
 typedef struct dispatcher dispatcher;
 
+// Open to the router's own files: handlers get it as their context, hooks as theirs.
 typedef struct router {
     router_settings *settings;
     prompt_model model;
-    uint64_t incarnation;
-    uint64_t started_us, started_s;
-    char fingerprint[24]; // of the weights, for answers
+    uint64_t incarnation;           // random; the first half of every request id
+    uint64_t started_us, started_s; // monotonic, and wall clock
+    char fingerprint[24];           // of the weights, for answers
     http_loop *loop;
     http_server *server;
     registry *registry;
@@ -26,15 +27,17 @@ typedef struct router {
     history *history;
     router_metrics *metrics;
     encoder *encoder; // of the loop's thread
-    bool draining;
-    bool drain_cut; // requests were cut by the drain's deadline
+    bool draining;    // SIGTERM came: nothing new is taken
+    bool drain_cut;   // requests were cut by the drain's deadline
 } router;
 
+// Read the model, listen on both sockets. `settings` must outlive the router. STATUS_BAD_CONFIG,
+// BAD_FILE, IO ... with a sentence.
 status router_open(router_settings *settings, router **opened, error *failure);
 // Serve until a drain has ended. The exit status: 0 every request was finished, 1 failure, 3 some
 // were cut.
 int router_run(router *r);
-void router_close(router *r);
+void router_close(router *r); // NULL is allowed; cuts what is left
 
 // Tokens of a sequence that the living workers take; the file's own number while none lives.
 uint32_t router_context(const router *r);

@@ -7,6 +7,7 @@
 
 #include "base/metrics.h"
 
+// One row of the table in router_metrics.c each; the comment names the labels.
 typedef enum router_metric {
     ROUTER_METRIC_REQUESTS, // outcome
     ROUTER_METRIC_HTTP,     // route, code
@@ -25,6 +26,7 @@ typedef enum router_metric {
     ROUTER_METRIC_UNKNOWN_FIELDS,
     ROUTER_METRIC_REGISTRATIONS_REFUSED,
     ROUTER_METRIC_WORKERS_LOST,
+    // Gauges: set by status_api_metrics.
     ROUTER_METRIC_WORKERS,      // role, state
     ROUTER_METRIC_REQUESTS_NOW, // state
     ROUTER_METRIC_CONNECTIONS,
@@ -39,6 +41,7 @@ typedef enum router_metric {
 
 typedef struct router_metrics router_metrics;
 
+// STATUS_NO_MEMORY. The loop's thread opens, updates and renders.
 status router_metrics_open(router_metrics **opened);
 void router_metrics_close(router_metrics *m); // NULL is allowed
 // Up to two label values, as many as the metric has.
@@ -46,7 +49,10 @@ void router_metrics_add(router_metrics *m, router_metric metric, const char *lab
                         const char *label_two, double amount);
 void router_metrics_set(router_metrics *m, router_metric metric, const char *label,
                         const char *label_two, double value);
+// Histograms; all of them are in seconds.
 void router_metrics_observe(router_metrics *m, router_metric metric, double seconds);
+// What a counter or gauge stands at.
 double router_metrics_value(router_metrics *m, router_metric metric, const char *label,
                             const char *label_two);
+// Append the Prometheus text.
 void router_metrics_render(router_metrics *m, buffer *out);

@@ -8,12 +8,16 @@
 #include "net/http.h"
 
 typedef struct router_settings {
+    // Sections that other modules define.
     log_settings log;
     fault_settings faults;
     http_settings http;
+    // control.*: the socket that workers register on, and how their silence is judged (heartbeat <
+    // suspect < dead).
     char *control_listen;
     int64_t heartbeat_us, suspect_after_us, dead_after_us;
     int64_t workers_max;
+    // router.*: the model, and limits of requests in time and number.
     char *model;      // path of the GGUF file with tokenizer and template
     char *model_name; // what clients call it; empty: from the file's name
     config_strings aliases;
@@ -22,14 +26,17 @@ typedef struct router_settings {
     int64_t retry_budget_us;
     int64_t request_timeout_us; // 0: none
     int64_t drain_deadline_us;
-    int64_t silence_us; // an SSE comment after this long without a token
-    uint64_t offload_bytes;
-    int64_t history;
-    int64_t local_prefill_tokens;
+    int64_t silence_us;     // an SSE comment after this long without a token
+    uint64_t offload_bytes; // bodies above go to the helper thread
+    int64_t history;        // finished requests that are still explained
+    // policy.*: see router/policy.h.
+    int64_t local_prefill_tokens; // prompts up to this length stay on the decode worker
     bool local_prefill;     // may a decode worker compute a prompt where no prefill worker lives
     bool mixed_numeric_ids; // may an attempt go on with other numbers
-    bool debug;
+    // api.*: what one request may ask for.
+    bool debug; // allow logits_hash
     int64_t stop_strings_max, logit_bias_max, top_logprobs_max;
 } router_settings;
 
+// The program for config_open: fills a router_settings. All strings live until config_close.
 extern const config_program router_program;

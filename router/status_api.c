@@ -33,8 +33,7 @@ static const char *role_name(policy_role role)
     return role == POLICY_DECODE ? "decode" : "prefill";
 }
 
-// ---- metrics
-// ------------------------------------------------------------------------------------------------
+// ---- metrics ----------------------------------------------------------------------------------
 
 static void gauges_of_role(router *r, policy_role role)
 {
@@ -95,8 +94,7 @@ void status_api_metrics(http_request *http, void *context)
     buffer_close(&out);
 }
 
-// ---- /cluster
-// -------------------------------------------------------------------------------------------------
+// ---- /cluster ---------------------------------------------------------------------------------
 
 static void append_beat(const registry_worker *w, buffer *out)
 {
@@ -185,8 +183,7 @@ void status_api_cluster(http_request *http, void *context)
     buffer_close(&out);
 }
 
-// ---- one request, and the page
-// ------------------------------------------------------------------------------
+// ---- one request, and the page ----------------------------------------------------------------
 
 void status_api_request(http_request *http, void *context)
 {

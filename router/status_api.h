@@ -5,6 +5,7 @@
 
 #include "router/router.h"
 
+// 200 as long as the loop runs; /ready is 200 or 503 with the reason as an error object.
 void status_api_health(http_request *http, void *context);
 void status_api_ready(http_request *http, void *context);
 void status_api_metrics(http_request *http, void *context);

@@ -95,8 +95,7 @@ void http_server_refuse_keep_alive(http_server *s)
     s->refuse_keep_alive = true;
 }
 
-// ---- a server with its own thread
-// ---------------------------------------------------------------------
+// ---- a server with its own thread -------------------------------------------------------------
 
 struct http_thread {
     http_loop *loop;

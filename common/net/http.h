@@ -84,8 +84,7 @@ status http_thread_open(const http_settings *settings, const http_route *routes,
 http_server *http_thread_server(http_thread *t); // for http_server_address only
 void http_thread_close(http_thread *t);
 
-// ---- a request; slices live as long as it does
-// -----------------------------------------------------
+// ---- a request; slices live as long as it does ------------------------------------------------
 
 slice http_request_method(const http_request *r);
 slice http_request_path(const http_request *r);
@@ -106,8 +105,7 @@ uint64_t http_request_first_byte_us(const http_request *r); // when the answer b
 // request ends with it.
 void http_request_on_close(http_request *r, http_loop_call call, void *context);
 
-// ---- the answer
-// -------------------------------------------------------------------------------------
+// ---- the answer -------------------------------------------------------------------------------
 
 // A further field; before the answer begins. Copied; must not hold line breaks.
 void http_answer_field(http_request *r, const char *name, const char *value);

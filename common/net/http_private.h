@@ -11,6 +11,7 @@
 #include <event2/listener.h>
 #include <netinet/in.h>
 
+// The libevent loop inside.
 struct event_base *http_loop_base(http_loop *l);
 
 #define HTTP_READ_AHEAD 65536u  // bytes of a client that are read but not used, at most
@@ -35,6 +36,7 @@ typedef enum http_state {
     HTTP_STATE_LINGER, // the last answer is written; what still comes is thrown away
 } http_state;
 
+// One socket. Freed from the loop only: by its event, its deadline timer, or the server's close.
 typedef struct http_connection {
     http_server *server;
     struct http_connection *previous, *next;
@@ -51,6 +53,7 @@ typedef struct http_connection {
     bool doomed;      // to be aborted by the deadline timer, which runs at once
 } http_connection;
 
+// From the end of its head to the end of its answer.
 struct http_request {
     http_connection *connection;
     buffer head_bytes; // what `head` points into
@@ -69,6 +72,8 @@ struct http_request {
     uint64_t over_half_since_us; // 0: the output is below half of its limit
 };
 
+// Listeners and connections of one server. Everything a connection needs from its owner is behind
+// `server`.
 struct http_server {
     http_loop *loop;
     const http_settings *settings;
@@ -93,6 +98,7 @@ status http_listeners_open(http_server *s, error *failure);
 void http_listeners_close(http_server *s);
 
 // http_connection.c
+// Takes the descriptor; turned away with 503 where there are too many.
 void http_connection_open(http_server *s, int descriptor, const struct sockaddr *from);
 // Tell the request's owner, then free everything.
 void http_connection_abort(http_connection *c);
@@ -106,5 +112,6 @@ void http_connection_doom(http_connection *c);
 bool http_route_find(http_request *r);
 
 // http_request.c
+// NULL: no memory. Free also gives back the body's share of the budget.
 http_request *http_request_new(http_connection *c);
 void http_request_free(http_request *r);

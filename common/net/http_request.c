@@ -95,8 +95,7 @@ void http_request_on_close(http_request *r, http_loop_call call, void *context)
     r->on_close_context = context;
 }
 
-// ---- answers
-// -----------------------------------------------------------------------------------------
+// ---- answers ----------------------------------------------------------------------------------
 
 static const char *status_phrase(int status_code)
 {

@@ -1,4 +1,5 @@
-// Bytes of an HTTP connection: a head, and a chunked body behind it. Byte 0 is the size of the pieces that they come in.
+// Bytes of an HTTP connection: a head, and a chunked body behind it. Byte 0 is the size of the
+// pieces that they come in.
 //
 // The reading does not depend on how the bytes are cut, and slices stay inside the head.
 #include "base/status.h"
@@ -79,7 +80,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
     buffer body = { 0 }, body_cut = { 0 };
     bool done, done_cut;
     size_t used = chunks_in_pieces(data + whole, size - whole, size, &body, &once, &done);
-    size_t used_cut = chunks_in_pieces(data + whole, size - whole, piece, &body_cut, &pieces, &done_cut);
+    size_t used_cut =
+        chunks_in_pieces(data + whole, size - whole, piece, &body_cut, &pieces, &done_cut);
     CHECK(used == used_cut && done == done_cut && once.status == pieces.status);
     CHECK(slice_equal(buffer_slice(&body), buffer_slice(&body_cut)));
     buffer_close(&body);

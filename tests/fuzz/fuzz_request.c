@@ -1,6 +1,8 @@
-// Bodies of completion requests. Byte 0: bit 0 picks chat or completions, the rest the context; then the JSON.
+// Bodies of completion requests. Byte 0: bit 0 picks chat or completions, the rest the context;
+// then the JSON.
 //
-// What is accepted fits: tokens exist, prompt and answer have room in the context. What is refused has a sentence.
+// What is accepted fits: tokens exist, prompt and answer have room in the context. What is refused
+// has a sentence.
 #include "harness/tiny_model.h"
 #include "router/request.h"
 

@@ -102,8 +102,8 @@ static void join(fake_worker *w, uint64_t incarnation, hash128 weights)
     request.register_ = &r;
     message_pack(&request.base, &question);
     for (int i = 0;; i++) {
-        status result = mailbox_request(w->settings.router, buffer_slice(&question), 1000000, &answer,
-                                        &failure);
+        status result = mailbox_request(w->settings.router, buffer_slice(&question), 1000000,
+                                        &answer, &failure);
         if (result == STATUS_OK)
             break;
         if (i == 50 || leaving) {
@@ -147,16 +147,20 @@ static void serve(fake_worker *w)
 }
 
 static const struct option options[] = {
-    { "router", 1, 0, 'r' },    { "name", 1, 0, 'n' },       { "model", 1, 0, 'm' },
-    { "role", 1, 0, 'R' },      { "pages", 1, 0, 'p' },      { "sequences", 1, 0, 's' },
-    { "page-tokens", 1, 0, 't' }, { "context", 1, 0, 'c' },  { "vocabulary", 1, 0, 'v' },
-    { "numeric", 1, 0, 'N' },   { "weights", 1, 0, 'w' },    { "step-ms", 1, 0, 'S' },
-    { "prefill-ms", 1, 0, 'P' }, { "handover-ms", 1, 0, 'H' }, { "answer", 1, 0, 'a' },
-    { "eos", 1, 0, 'e' },       { "refuse", 1, 0, 'f' },     { "fail-after", 1, 0, 'F' },
-    { "gap-after", 1, 0, 'g' }, { "nan-after", 1, 0, 'x' },  { "repeat", 0, 0, 'd' },
-    { 0 },
+    { "router", 1, 0, 'r' },      { "name", 1, 0, 'n' },
+    { "model", 1, 0, 'm' },       { "role", 1, 0, 'R' },
+    { "pages", 1, 0, 'p' },       { "sequences", 1, 0, 's' },
+    { "page-tokens", 1, 0, 't' }, { "context", 1, 0, 'c' },
+    { "vocabulary", 1, 0, 'v' },  { "numeric", 1, 0, 'N' },
+    { "weights", 1, 0, 'w' },     { "step-ms", 1, 0, 'S' },
+    { "prefill-ms", 1, 0, 'P' },  { "handover-ms", 1, 0, 'H' },
+    { "answer", 1, 0, 'a' },      { "eos", 1, 0, 'e' },
+    { "refuse", 1, 0, 'f' },      { "fail-after", 1, 0, 'F' },
+    { "gap-after", 1, 0, 'g' },   { "nan-after", 1, 0, 'x' },
+    { "repeat", 0, 0, 'd' },      { 0 },
 };
 
+// clang-format off
 static bool option_take(fake_settings *s, int c)
 {
     long long number = optarg ? atoll(optarg) : 0;
@@ -186,6 +190,8 @@ static bool option_take(fake_settings *s, int c)
     }
     return true;
 }
+
+// clang-format on
 
 int main(int argc, char **argv)
 {

@@ -1,4 +1,5 @@
-// What the router's unit tests share: the tiny model's tokenizer and template, and default settings.
+// What the router's unit tests share: the tiny model's tokenizer and template, and default
+// settings.
 #pragma once
 
 #include "harness/tiny_model.h"
@@ -22,8 +23,9 @@ __attribute__((unused)) static int fixture_open(void **state)
     config_action action;
     tiny_model options = tiny_model_default(1);
     tiny_model_temporary(&options, path);
-    assert_int_equal(config_open(&router_program, 1, arguments, &fixture_settings, &action, &failure),
-                     STATUS_OK);
+    assert_int_equal(
+        config_open(&router_program, 1, arguments, &fixture_settings, &action, &failure),
+        STATUS_OK);
     if (prompt_model_open(path, "m", &fixture_model, &failure) != STATUS_OK)
         fail_msg("%s", failure.text);
     unlink(path);

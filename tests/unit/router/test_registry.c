@@ -76,8 +76,7 @@ static int teardown(void **state)
     return 0;
 }
 
-// ---- the worker's side
-// -----------------------------------------------------------------------------------
+// ---- the worker's side ------------------------------------------------------------------------
 
 typedef struct peer {
     mailbox_pair *pair;
