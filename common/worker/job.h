@@ -55,7 +55,7 @@ typedef struct job_table job_table;
 status job_table_open(int32_t capacity, int32_t pages, job_table **opened);
 void job_table_close(job_table *t);
 int32_t job_count(const job_table *t);
-// Jobs in the order of their arrival: index 0..job_count-1. Removal changes the order behind it.
+// Jobs in the order of their arrival: index 0..job_count-1. Removal moves the later ones up.
 job *job_at(const job_table *t, int32_t index);
 // NULL where there is none. `any_attempt` ignores key.attempt and finds a job that is not ending.
 job *job_find(const job_table *t, const handoff_key *key, bool any_attempt);

@@ -191,7 +191,7 @@ static status router_make(worker *w, const char *url, uint32_t share, worker_rou
     return STATUS_OK;
 }
 
-static status router_join(worker *w, const char *url, uint32_t share, error *failure)
+static status router_join(worker *w, const char *url, uint32_t share, uint64_t *id, error *failure)
 {
     worker_router *r = NULL;
     message_control_reply *reply = NULL;
@@ -205,14 +205,17 @@ static status router_join(worker *w, const char *url, uint32_t share, error *fai
         r->gone_reason = "it did not accept us";
     } else if (r->state == ROUTER_JOINING) {
         r->state = ROUTER_JOINED;
+        r->id = reply->router;
         r->heartbeat_ms = reply->heartbeat_ms;
         r->dead_after_ms = reply->dead_after_ms;
         r->heard_us = clock_now_us();
     }
     r->pins--;
     pthread_mutex_unlock(&w->lock);
-    if (result == STATUS_OK)
+    if (result == STATUS_OK) {
+        *id = reply->router;
         log_info("worker", "joined router %s credits 1/%u", url, share);
+    }
     message_free(reply);
     return result;
 }
@@ -228,20 +231,33 @@ static void router_share_again(worker *w, worker_router *r, uint32_t share)
     message_free(reply);
 }
 
-// The live router of this address, or NULL.
-static worker_router *router_find(worker *w, const char *url)
+// The live router of this address, or of another address that leads to the same one (joining it
+// there, too, would take the pair away here); NULL where there is none. Under the lock.
+static worker_router *router_find(worker *w, const join_target *t)
 {
-    for (worker_router *r = w->routers; r != NULL; r = r->next)
-        if (r->state != ROUTER_GONE && strcmp(r->url, url) == 0)
+    for (worker_router *r = w->routers; r != NULL; r = r->next) {
+        bool same = strcmp(r->url, t->url) == 0 || (t->router_id != 0 && r->id == t->router_id);
+        if (r->state != ROUTER_GONE && same)
             return r;
+    }
     return NULL;
+}
+
+// Routers that have joined: what the credits are divided by. Addresses that nobody answers at do
+// not count. Under the lock.
+static uint32_t routers_joined(const worker *w)
+{
+    uint32_t count = 0;
+    for (const worker_router *r = w->routers; r != NULL; r = r->next)
+        count += r->state == ROUTER_JOINED;
+    return count;
 }
 
 static void target_try(worker *w, join_target *t, uint32_t share)
 {
     error failure;
     uint64_t now_us = clock_now_us();
-    if (router_join(w, t->url, share, &failure) == STATUS_OK) {
+    if (router_join(w, t->url, share, &t->router_id, &failure) == STATUS_OK) {
         t->delay_us = DELAY_FIRST_US;
         t->logged_us = 0;
         return;
@@ -257,11 +273,11 @@ static void target_try(worker *w, join_target *t, uint32_t share)
 // One round over all targets; asks at most one question at a time, without the lock.
 static void targets_visit(worker *w)
 {
-    uint32_t share = w->target_count > 0 ? (uint32_t)w->target_count : 1;
     for (int i = 0; i < w->target_count; i++) {
         join_target *t = &w->targets[i];
         pthread_mutex_lock(&w->lock);
-        worker_router *r = router_find(w, t->url);
+        worker_router *r = router_find(w, t);
+        uint32_t share = routers_joined(w) + (r == NULL);
         bool stop = w->ending || w->draining;
         bool again = r != NULL && r->state == ROUTER_JOINED && r->share != share && !stop;
         if (again) {

@@ -29,6 +29,7 @@ struct worker_router {
     bool up;   // the pair is connected
     int pins;  // uses by the join thread
     uint32_t heartbeat_ms, dead_after_ms;
+    uint64_t id;                                // the router's incarnation, once it accepted us
     uint32_t share;                             // divisor of the credits that it was told
     uint64_t heard_us;                          // when its last message came
     uint64_t router_clock_us, clock_arrived_us; // its last heartbeat
@@ -41,6 +42,7 @@ struct worker_router {
 typedef struct join_target {
     char url[WORKER_URL_MAX];
     uint64_t next_try_us, delay_us, logged_us;
+    uint64_t router_id; // who last accepted us there
 } join_target;
 
 struct worker {

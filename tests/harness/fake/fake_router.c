@@ -34,6 +34,7 @@ struct fake_router {
     mailbox_server *server;
     fake_worker *workers[WORKERS_MAX];
     int worker_count, joins, leaves;
+    uint64_t id;
     bool silent;
     message_to_router *last;
 };
@@ -41,8 +42,10 @@ struct fake_router {
 fake_router *fake_router_open(void)
 {
     fake_router *r = calloc(1, sizeof(*r));
+    static uint64_t last_id;
     error failure;
     assert_non_null(r);
+    r->id = ++last_id;
     assert_int_equal(queue_open(4096, &r->events), STATUS_OK);
     assert_int_equal(mailbox_server_open("tcp://127.0.0.1:0", 4, &mailbox_limits_default, r->events,
                                          NULL, &r->server, &failure),
@@ -96,7 +99,8 @@ static void join_take(fake_router *r, message_control_request *m)
         fake_worker *w = r->workers[i];
         if (w->join->register_->incarnation == m->register_->incarnation &&
             strcmp(w->join->register_->pair_url, m->register_->pair_url) == 0) {
-            message_free(m); // it asked again
+            message_free(r->workers[i]->join); // it asked again; its credits may have changed
+            r->workers[i]->join = m;
             return;
         }
     }
@@ -119,7 +123,7 @@ static void control_take(fake_router *r, mailbox_event *event)
         fail_msg("a registration is not valid: %s", failure.text);
     Penstock__ControlReply reply = PENSTOCK__CONTROL_REPLY__INIT;
     reply.accepted = true;
-    reply.router = 77;
+    reply.router = r->id;
     reply.heartbeat_ms = 100;
     reply.dead_after_ms = 1000;
     if (m->body_case == PENSTOCK__CONTROL_REQUEST__BODY_REGISTER) {

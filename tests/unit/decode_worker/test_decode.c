@@ -4,12 +4,14 @@
 
 #include "base/clock.h"
 
+#include <arpa/inet.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -308,6 +310,116 @@ static void a_ticket_that_runs_alone_has_no_company(void **state)
     end();
 }
 
+// What the worker's page answers on `path`: the status code, and the whole answer in `text`.
+static int page_get(int port, const char *path, char text[16384])
+{
+    struct sockaddr_in to = { .sin_family = AF_INET, .sin_port = htons((uint16_t)port) };
+    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    size_t size = 0;
+    if (connect(fd, (struct sockaddr *)&to, sizeof(to)) == 0) {
+        dprintf(fd, "GET %s HTTP/1.1\r\nHost: worker\r\nConnection: close\r\n\r\n", path);
+        for (ssize_t got; (got = read(fd, text + size, 16383 - size)) > 0;)
+            size += (size_t)got;
+    }
+    text[size] = 0;
+    close(fd);
+    int code = 0;
+    sscanf(text, "HTTP/1.1 %d", &code);
+    return code;
+}
+
+static int free_port(void)
+{
+    struct sockaddr_in at = { .sin_family = AF_INET };
+    socklen_t size = sizeof(at);
+    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)&at, size), 0);
+    getsockname(fd, (struct sockaddr *)&at, &size);
+    close(fd);
+    return ntohs(at.sin_port);
+}
+
+static void a_stuck_step_is_not_healthy_and_the_page_says_so(void **state)
+{
+    (void)state;
+    char listen[64], text[16384];
+    int port = free_port();
+    snprintf(listen, sizeof(listen), "http.listen=127.0.0.1:%d", port);
+    begin_with((const char *const[]){ "faults=worker.stall:1:4000:1", "worker.step_deadline=300ms",
+                                      listen, NULL });
+    fake_worker *w = fake_router_worker(router, 1);
+    assert_int_equal(page_get(port, "/health", text), 200);
+    assert_int_equal(page_get(port, "/ready", text), 200);
+    fake_ticket t;
+    fake_ticket_make(&t, 1, prompt, PROMPT_COUNT, 10);
+    fake_answer a = { 0 };
+    fake_worker_send(w, &t.message);
+    for (int i = 0; i < 100 && fake_worker_beat(w)->healthy; i++)
+        fake_router_pump(router, 20);
+    assert_false(fake_worker_beat(w)->healthy); // heartbeats come while the step is stuck
+    assert_int_equal(page_get(port, "/health", text), 503);
+    assert_int_equal(page_get(port, "/ready", text), 503);
+    assert_non_null(strstr(text, "no step was made"));
+    assert_true(fake_answer_wait(router, &a, 1, patience_ms));
+    assert_int_equal(a.count, 10);
+    assert_true(fake_worker_idle(router, w, patience_ms));
+    assert_true(fake_worker_beat(w)->healthy);
+    assert_int_equal(page_get(port, "/ready", text), 200);
+    assert_int_equal(page_get(port, "/metrics", text), 200);
+    assert_non_null(strstr(text, "penstock_worker_tickets_total 1\n"));
+    assert_non_null(strstr(text, "penstock_worker_tokens_total{phase=\"prefill\"} 150\n"));
+    assert_non_null(strstr(text, "penstock_worker_pages{state=\"held\"} 0\n"));
+    assert_non_null(strstr(text, "penstock_worker_ready 1\n"));
+    assert_int_equal(page_get(port, "/nothing", text), 404);
+    end();
+}
+
+static void routers_are_served_side_by_side_and_share_the_credits(void **state)
+{
+    (void)state;
+    fake_router *other = fake_router_open();
+    char routers[256];
+    router = fake_router_open();
+    // The second name has two addresses; nobody answers at one of them, or both lead to the same
+    // router.
+    snprintf(routers, sizeof(routers), "worker.routers=%s,tcp://localhost%s",
+             fake_router_url(router), strrchr(fake_router_url(other), ':'));
+    process = fake_process_start("decode", model, router,
+                                 (const char *const[]){ routers, "faults=worker.stall:1:5", NULL });
+    fake_worker *w = fake_router_worker(router, 1), *v = fake_router_worker(other, 1);
+    for (int i = 0;
+         i < 200 && (fake_worker_register(w)->page_credits * 2 > fake_worker_register(w)->pages ||
+                     !fake_worker_connected(v));
+         i++) {
+        fake_router_pump(router, 20);
+        fake_router_pump(other, 20);
+    }
+    assert_int_equal(fake_worker_register(w)->page_credits, fake_worker_register(w)->pages / 2);
+    assert_int_equal(fake_worker_register(v)->page_credits, fake_worker_register(v)->pages / 2);
+    // A router that goes takes only its own requests along.
+    fake_ticket t;
+    fake_ticket_make(&t, 1, prompt, PROMPT_COUNT, 60);
+    fake_worker_send(v, &t.message);
+    fake_ticket_make(&t, 2, prompt, PROMPT_COUNT, 40);
+    fake_answer a = { 0 };
+    fake_worker_send(w, &t.message);
+    fake_event event;
+    while (a.count < 5 && fake_router_next(router, patience_ms, &event))
+        fake_answer_take(&a, 2, &event);
+    fake_router_close(other);
+    assert_true(fake_answer_wait(router, &a, 2, patience_ms));
+    assert_int_equal(a.count, 40);
+    assert_true(fake_worker_idle(router, w, patience_ms));
+    assert_int_equal(fake_worker_beat(w)->preemptions, 0);
+    for (int i = 0;
+         i < 400 && fake_worker_register(w)->page_credits < fake_worker_register(w)->pages; i++)
+        fake_router_pump(router, 20);
+    assert_int_equal(fake_worker_register(w)->page_credits, fake_worker_register(w)->pages);
+    end();
+}
+
 static int model_make(void **state)
 {
     (void)state;
@@ -332,6 +444,8 @@ int main(void)
         cmocka_unit_test(a_lost_router_is_forgotten_and_joined_again),
         cmocka_unit_test(a_signal_drains_and_a_second_one_ends),
         cmocka_unit_test(a_ticket_that_runs_alone_has_no_company),
+        cmocka_unit_test(a_stuck_step_is_not_healthy_and_the_page_says_so),
+        cmocka_unit_test(routers_are_served_side_by_side_and_share_the_credits),
     };
     return cmocka_run_group_tests(tests, model_make, model_remove);
 }
