@@ -104,6 +104,21 @@ def alone_then_lost():
         check(cluster.metric('penstock_requests_total{outcome="error"}') == 3, "errors are counted")
 
 
+def slow_workers():
+    """A silent stream gets comment lines; a request past its deadline ends with 504, or an error event."""
+    with FakeCluster(router=["router.silence=100ms", "router.request_timeout=1s"]) as cluster:
+        cluster.fake("decode", prefill_ms=500, step_ms=40)
+        connection = http.client.HTTPConnection(cluster.router_host, cluster.http_port)
+        connection.request("POST", "/v1/completions", json.dumps(body(cluster, 5000, stream=True)), {"Content-Type": "application/json"})
+        lines = [line.strip() for line in connection.getresponse()]
+        check(lines.count(b": waiting") >= 2, f"{lines[:9]}")
+        check(lines.index(b": waiting") < min(i for i, line in enumerate(lines) if line.startswith(b"data: ")), f"{lines[:9]}")
+        check(json.loads(lines[-2][6:])["error"]["code"] == "deadline", f"{lines[-3:]}")
+        code, _, data = cluster.request("POST", "/v1/completions", body(cluster, 5000))
+        check(code == 504 and json.loads(data)["error"]["code"] == "deadline", f"{code} {data}")
+        cluster.check_idle()
+
+
 def clients_leave():
     """A client that goes, streaming or not, running or queued, frees its pages within a second."""
     with FakeCluster() as cluster:
@@ -202,7 +217,7 @@ def drain():
 
 
 def test():
-    for part in (misbehaving, killed_and_stopped, alone_then_lost, clients_leave, room_is_short, strangers, drain):
+    for part in (misbehaving, killed_and_stopped, alone_then_lost, slow_workers, clients_leave, room_is_short, strangers, drain):
         began = time.monotonic()
         try:
             part()
