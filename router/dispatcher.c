@@ -222,6 +222,7 @@ static bool view_build(dispatcher *d, policy_view *view)
             .alone = w->alone,
             .numeric_id = w->numeric_id,
             .page_tokens = w->page_tokens,
+            .context = w->context,
             .pages_max = w->page_credits,
             .pages_spent = w->pages_spent,
             .sequences_max = w->sequences,
@@ -242,6 +243,7 @@ static policy_plan plan_make(dispatcher *d, const exchange *x)
 {
     policy_view view;
     policy_ask ask = { .tokens = x->request.prompt.count + x->stream.received.count,
+                       .length = x->request.prompt.count + (uint64_t)x->request.max_tokens,
                        .bound = x->stream.received.count > 0,
                        .numeric_id = x->numeric_id,
                        .alone = x->alone,

@@ -14,9 +14,11 @@ const char *policy_local_name(policy_local local)
     return names[local];
 }
 
-static bool numbers_match(const policy_view *view, const policy_ask *ask, const policy_worker *w)
+// Whether the worker could serve it if it were idle, pages aside.
+static bool can_serve(const policy_view *view, const policy_ask *ask, const policy_worker *w)
 {
-    return !ask->bound || view->mixed_numeric_ids || hash128_equal(ask->numeric_id, w->numeric_id);
+    return ask->length <= w->context && (!ask->bound || view->mixed_numeric_ids ||
+                                         hash128_equal(ask->numeric_id, w->numeric_id));
 }
 
 static bool has_room(const policy_worker *w, const policy_ask *ask)
@@ -65,7 +67,8 @@ static size_t prefill_choose(const policy_view *view, const policy_ask *ask,
         rate_known = 1;
     for (size_t i = 0; i < view->count; i++) {
         const policy_worker *w = &view->workers[i];
-        if (w->role != POLICY_PREFILL || !w->alive || w->page_tokens != decode->page_tokens ||
+        if (w->role != POLICY_PREFILL || !w->alive || w->context < ask->tokens ||
+            w->page_tokens != decode->page_tokens ||
             !(view->mixed_numeric_ids || hash128_equal(w->numeric_id, decode->numeric_id)))
             continue;
         // A grant that can never hold the prompt is as good as no worker.
@@ -102,7 +105,7 @@ static policy_verdict verdict_without_room(const policy_view *view, const policy
     policy_verdict verdict = POLICY_NO_WORKER;
     for (size_t i = 0; i < view->count; i++) {
         const policy_worker *w = &view->workers[i];
-        if (w->role != POLICY_DECODE || !w->alive || !numbers_match(view, ask, w))
+        if (w->role != POLICY_DECODE || !w->alive || !can_serve(view, ask, w))
             continue;
         bool lives = true;
         if (!view->local_prefill && ask->tokens > view->local_prefill_tokens)
@@ -123,7 +126,7 @@ policy_plan policy_place(const policy_view *view, const policy_ask *ask)
     bool found = false;
     for (size_t i = 0; i < view->count; i++) {
         const policy_worker *w = &view->workers[i];
-        if (w->role != POLICY_DECODE || !numbers_match(view, ask, w) || !has_room(w, ask))
+        if (w->role != POLICY_DECODE || !can_serve(view, ask, w) || !has_room(w, ask))
             continue;
         policy_plan plan = { .verdict = POLICY_PLACED, .decode = i };
         if (!prefill_plan(view, ask, &plan))

@@ -24,6 +24,7 @@ typedef struct policy_worker {
     bool alone;  // runs a request that must run alone
     hash128 numeric_id;
     uint32_t page_tokens;
+    uint32_t context;                        // tokens of a sequence at most
     uint64_t pages_max, pages_spent;         // credits of this router
     uint32_t sequences_max, sequences_spent; // likewise
     uint64_t tokens_outstanding;             // prompt tokens sent and not yet computed
@@ -42,6 +43,7 @@ typedef struct policy_view {
 // What one request needs.
 typedef struct policy_ask {
     uint64_t tokens; // prompt, and what earlier attempts delivered
+    uint64_t length; // prompt and answer at most: what the worker's context must hold
     bool bound;      // tokens were delivered: only `numeric_id` may go on
     hash128 numeric_id;
     bool alone;   // it met two deaths: no other request beside it

@@ -125,6 +125,4 @@ const char *http_error_type(int status_code);
 void http_stream_begin(http_request *r, int status_code, const char *content_type);
 bool http_stream_write(http_request *r, slice data);
 void http_stream_end(http_request *r); // complete: ends the request
-void http_stream_cut(
-    http_request *r); // incomplete: closes the connection; ends the request, without a close call
 size_t http_stream_waiting(const http_request *r); // bytes that the client has not taken

@@ -289,11 +289,3 @@ void http_stream_end(http_request *r)
         bufferevent_write(c->stream, "0\r\n\r\n", 5);
     http_connection_answered(c);
 }
-
-void http_stream_cut(http_request *r)
-{
-    http_connection *c = r->connection;
-    r->on_close = NULL;
-    http_connection_doom(c);
-    http_connection_answered(c);
-}

@@ -12,6 +12,7 @@ static policy_worker worker(policy_role role)
                             .usable = true,
                             .numeric_id = { 1, 1 },
                             .page_tokens = 64,
+                            .context = 8192,
                             .pages_max = 100,
                             .sequences_max = 8 };
 }
@@ -140,6 +141,21 @@ static void a_worker_that_failed_is_the_last_choice(void **state)
     assert_int_equal(place(w, 2, ask).decode, 0);
 }
 
+static void a_context_that_is_too_short_is_no_candidate(void **state)
+{
+    (void)state;
+    policy_worker w[] = { worker(POLICY_DECODE), worker(POLICY_DECODE), worker(POLICY_PREFILL) };
+    policy_ask ask = { .tokens = 1000, .length = 3000, .avoid = SIZE_MAX };
+    w[0].context = 2999;
+    w[1].sequences_spent = 7;
+    assert_int_equal(place(w, 3, ask).decode, 1);
+    assert_int_equal(place(w, 3, ask).prefill, 2);
+    w[2].context = 999;
+    assert_int_equal(place(w, 3, ask).prefill, SIZE_MAX);
+    w[1].context = 2999;
+    assert_int_equal(place(w, 3, ask).verdict, POLICY_NO_WORKER);
+}
+
 static void a_suspected_request_runs_alone(void **state)
 {
     (void)state;
@@ -166,6 +182,7 @@ int main(void)
         cmocka_unit_test(nobody_alive_is_no_worker),
         cmocka_unit_test(delivered_tokens_bind_to_their_numbers),
         cmocka_unit_test(a_worker_that_failed_is_the_last_choice),
+        cmocka_unit_test(a_context_that_is_too_short_is_no_candidate),
         cmocka_unit_test(a_suspected_request_runs_alone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

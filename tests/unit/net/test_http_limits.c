@@ -1,0 +1,155 @@
+// The HTTP server's limits: slow, greedy and vanishing clients get what they deserve and disturb
+// nobody.
+#include "http_fixture.h"
+
+static void a_head_past_its_limit_is_431(void **state)
+{
+    (void)state;
+    buffer request = { 0 }, answer = { 0 };
+    buffer_append_text(&request, "GET /hello HTTP/1.1\r\nHost: a\r\nX: ");
+    for (int i = 0; i < 4096; i++)
+        buffer_append_byte(&request, 'a');
+    expect_status(request.data, 431, &answer);
+    buffer_close(&request);
+    buffer_close(&answer);
+}
+
+static void slow_heads_and_bodies_meet_their_deadline(void **state)
+{
+    (void)state;
+    buffer answer = { 0 };
+    int slow = client_open();
+    client_send(slow, "GET /hello HTTP/1.1\r\n");
+    for (int i = 0; i < 4; i++) { // a line now and then does not help
+        clock_sleep_us(100000);
+        send(slow, "X: y\r\n", 6, MSG_NOSIGNAL);
+    }
+    client_read(slow, NULL, &answer);
+    assert_non_null(strstr(answer.data, "HTTP/1.1 408 "));
+    close(slow);
+    slow = client_open();
+    client_send(slow, "POST /echo HTTP/1.1\r\nHost: a\r\n" JSON "Content-Length: 9\r\n\r\n{");
+    client_read(slow, NULL, &answer);
+    assert_non_null(strstr(answer.data, "HTTP/1.1 408 "));
+    close(slow);
+    buffer_close(&answer);
+}
+
+static void a_client_that_goes_away_is_reported_once(void **state)
+{
+    (void)state;
+    int before = atomic_load(&closes);
+    int gone = client_open(), half = client_open();
+    client_send(gone, "GET /never HTTP/1.1\r\nHost: a\r\n\r\n");
+    client_send(half, "POST /never HTTP/1.1\r\nHost: a\r\n" JSON "Content-Length: 2\r\n\r\n{}");
+    clock_sleep_us(50000);
+    assert_int_equal(atomic_load(&closes), before);
+    close(gone);
+    wait_for(&closes, before + 1);
+    shutdown(half, SHUT_WR); // half a close counts as gone
+    wait_for(&closes, before + 2);
+    close(half);
+}
+
+static void a_slow_reader_is_cut_and_others_are_served(void **state)
+{
+    (void)state;
+    buffer answer = { 0 };
+    int before = atomic_load(&closes), cuts = atomic_load(&cut_writes);
+    int slow = client_open();
+    client_send(slow, "GET /flood HTTP/1.1\r\nHost: a\r\n\r\n");
+    wait_for(&closes, before + 1);
+    assert_int_equal(atomic_load(&cut_writes), cuts + 1);
+    expect_status("GET /hello HTTP/1.1\r\n" REST "\r\n", 200, &answer);
+    close(slow);
+    buffer_close(&answer);
+}
+
+static void a_flood_of_early_requests_is_cut(void **state)
+{
+    (void)state;
+    int before = atomic_load(&closes);
+    char block[4096];
+    memset(block, 'a', sizeof block);
+    int descriptor = client_open();
+    client_send(descriptor, "GET /never HTTP/1.1\r\nHost: a\r\n\r\n");
+    for (int i = 0; i < 1000; i++)
+        if (send(descriptor, block, sizeof block, MSG_NOSIGNAL) < 0)
+            break;
+    wait_for(&closes, before + 1);
+    close(descriptor);
+}
+
+static void bodies_share_a_budget(void **state)
+{
+    (void)state;
+    static const char head[] =
+        "POST /never HTTP/1.1\r\nHost: a\r\n" JSON "Content-Length: 4000\r\n\r\n";
+    buffer request = { 0 }, answer = { 0 };
+    int held[3];
+    buffer_append_text(&request, head);
+    for (int i = 0; i < 4000; i++)
+        buffer_append_byte(&request, ' ');
+    for (int i = 0; i < 3; i++) {
+        held[i] = client_open();
+        client_send(held[i], request.data);
+    }
+    client_read(held[2], NULL, &answer); // two fit, the third does not
+    assert_non_null(strstr(answer.data, "HTTP/1.1 503 "));
+    for (int i = 0; i < 3; i++)
+        close(held[i]);
+    clock_sleep_us(50000);
+    expect_status("POST /echo HTTP/1.1\r\n" REST JSON "Content-Length: 2\r\n\r\n{}", 200, &answer);
+    buffer_close(&request);
+    buffer_close(&answer);
+}
+
+static void an_address_has_a_limit_of_connections(void **state)
+{
+    (void)state;
+    int held[20];
+    buffer answer = { 0 };
+    clock_sleep_us(100000); // the connections of earlier tests have ended
+    for (int i = 0; i < 20; i++) {
+        held[i] = client_open();
+        client_send(held[i], "GET /hello HTTP/1.1\r\nHost: a\r\n\r\n");
+        client_read(held[i], "hello", &answer);
+        assert_non_null(strstr(answer.data, "200 OK"));
+    }
+    int more = client_open();
+    client_read(more, NULL, &answer);
+    assert_non_null(strstr(answer.data, "HTTP/1.1 503 "));
+    close(more);
+    for (int i = 0; i < 20; i++)
+        close(held[i]);
+    clock_sleep_us(100000);
+    expect_status("GET /hello HTTP/1.1\r\n" REST "\r\n", 200, &answer);
+    buffer_close(&answer);
+}
+
+static void idle_connections_end(void **state)
+{
+    (void)state;
+    buffer answer = { 0 };
+    int descriptor = client_open();
+    client_send(descriptor, "GET /hello HTTP/1.1\r\nHost: a\r\n\r\n");
+    client_read(descriptor, NULL, &answer); // returns when the server closes
+    assert_null(strstr(answer.data, "408"));
+    close(descriptor);
+    buffer_close(&answer);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_head_past_its_limit_is_431),
+        cmocka_unit_test(slow_heads_and_bodies_meet_their_deadline),
+        cmocka_unit_test(a_client_that_goes_away_is_reported_once),
+        cmocka_unit_test(a_slow_reader_is_cut_and_others_are_served),
+        cmocka_unit_test(a_flood_of_early_requests_is_cut),
+        cmocka_unit_test(bodies_share_a_budget),
+        cmocka_unit_test(an_address_has_a_limit_of_connections),
+        cmocka_unit_test(idle_connections_end),
+    };
+    return cmocka_run_group_tests(tests, server_start, server_stop);
+}
