@@ -93,6 +93,10 @@ status fabric_environment(const char *transports, const char *devices, const cha
     for (size_t i = 0; i < sizeof(fixed_settings) / sizeof(fixed_settings[0]); i++)
         if (is_read(fixed_settings[i][0], transports))
             failed |= setenv(fixed_settings[i][0], fixed_settings[i][1], 0);
+    // A device with addresses of both families offers the IPv4 one first, where an IPv6 peer finds
+    // nobody.
+    if (strchr(host, ':') && is_read("UCX_TCP_AF_PRIO", transports))
+        failed |= setenv("UCX_TCP_AF_PRIO", "inet6,inet", 0);
     if (*transports)
         failed |= setenv("UCX_TLS", transports, 0);
     if (*devices)

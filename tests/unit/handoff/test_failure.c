@@ -1,3 +1,4 @@
+// limit: 120
 // Cancels, faults, refusals and deaths within one process: what must not arrive, does not.
 #include "two_sides.h"
 
@@ -244,6 +245,31 @@ static void a_closed_hand_off_ends_its_peers_transfers(void **state)
     transfer_whole(make(3, 0, 1, 1)); // a new life of the prefill worker
 }
 
+static void a_slower_transport_is_refused_or_counted(void **state)
+{
+    (void)state;
+    handoff_event event = { 0 };
+    handoff_stats stats;
+    char wanted[64];
+    snprintf(wanted, sizeof(wanted), "%s", getenv("UCX_TLS"));
+    setenv("UCX_TLS", "rc,tcp,self", 1); // what the operator wants; the endpoint is tcp
+    transfer t = make(2, 0, 1, 1);
+    begin(&t);
+    await(&sender, HANDOFF_SEND_OVER, t.key, &event);
+    assert_int_equal(event.code, STATUS_PEER_REFUSED);
+    handoff_close(sender.h);
+    handoff_close(receiver.h);
+    sender.settings.allow_slow = receiver.settings.allow_slow = true;
+    setenv("UCX_TLS", wanted, 1);
+    peer_open(&receiver, true);
+    peer_open(&sender, false);
+    setenv("UCX_TLS", "rc,tcp,self", 1);
+    transfer_whole(make(2, 0, 1, 1));
+    handoff_stats_of(sender.h, &stats);
+    assert_int_equal(stats.slow_pairs, 1);
+    setenv("UCX_TLS", wanted, 1);
+}
+
 int main(int argc, char **argv)
 {
     (void)argc;
@@ -261,6 +287,7 @@ int main(int argc, char **argv)
         TEST(another_incarnation_at_the_address_is_refused),
         TEST(each_field_of_the_identity_must_be_equal),
         TEST(a_closed_hand_off_ends_its_peers_transfers),
+        TEST(a_slower_transport_is_refused_or_counted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

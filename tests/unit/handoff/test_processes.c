@@ -1,3 +1,4 @@
+// limit: 120
 // Two processes over loopback TCP, one of which is killed or stopped at any moment. The other
 // process is this program again, started by exec with the name of its role.
 #include "peer.h"
