@@ -80,6 +80,7 @@ struct station {
     uint64_t step_begun_us; // of the step that `stepped` speaks of
     uint64_t generation;    // of the last seat
     backend_token_bias *biases;
+    uint64_t slow_pairs; // counted as fallbacks already
 };
 
 // The whole program: configuration, start, loop, drain, end; returns its exit status (worker.h).

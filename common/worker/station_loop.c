@@ -69,6 +69,8 @@ static void publish(station *s)
     handoff_stats stats;
     state_gather(s, &stats);
     s->state.has_work = engine_has_work(s->engine);
+    for (; s->slow_pairs < stats.slow_pairs; s->slow_pairs++)
+        page_fallback(s->page, "transport", "slow");
     worker_publish(s->worker, &s->state);
     page_show(s->page, &s->state, &stats);
 }
