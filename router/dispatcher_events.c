@@ -9,6 +9,7 @@
 
 #define REFUSED_PAUSE_US 50000 // before a worker that refused is asked again
 #define FAILED_PAUSE_US 5000
+#define PAUSE_MAX_US 1000000
 #define DEATHS_ALONE 2     // after so many deaths a request runs by itself
 #define HARMLESS_TOKENS 16 // an attempt that came so far did not kill its worker
 #define RATE_WINDOW_US 5000000
@@ -24,6 +25,14 @@ static void give_up(exchange *x)
                   message);
 }
 
+// A worker that refused or failed is not asked again at once, and ever less often.
+static uint64_t pause_us(const exchange *x)
+{
+    uint64_t first = x->last_failure.code == STATUS_OVERLOADED ? REFUSED_PAUSE_US : FAILED_PAUSE_US;
+    uint64_t pause = first << (x->failures < 10 ? x->failures : 10);
+    return pause < PAUSE_MAX_US ? pause : PAUSE_MAX_US;
+}
+
 void dispatcher_retry(dispatcher *d, exchange *x, const char *reason, uint64_t culprit, bool died)
 {
     uint64_t now = clock_now_us();
@@ -35,9 +44,8 @@ void dispatcher_retry(dispatcher *d, exchange *x, const char *reason, uint64_t c
         x->deaths = x->attempt_tokens >= HARMLESS_TOKENS ? 1 : x->deaths + 1;
     if (x->failing_since_us == 0)
         x->failing_since_us = now;
-    x->not_before_us = now + (died                                        ? 0
-                              : x->last_failure.code == STATUS_OVERLOADED ? REFUSED_PAUSE_US
-                                                                          : FAILED_PAUSE_US);
+    x->not_before_us = died ? 0 : now + pause_us(x);
+    x->failures++;
     dispatcher_enqueue(d, x, true);
     log_warn("request", "%s attempt %u failed reason %s received %zu cause \"%s\"", x->id,
              x->attempt, reason, x->stream.received.count, x->last_failure.text);
@@ -154,6 +162,7 @@ static void tokens_note(dispatcher *d, exchange *x, const message_token_update *
     outstanding_settle(d, &x->decode);
     x->last_token_us = now;
     x->failing_since_us = 0;
+    x->failures = 0;
     x->avoid = 0;
     x->attempt_tokens += x->stream.received.count - known;
     credits_follow(d, x);

@@ -57,6 +57,7 @@ typedef struct exchange {
     size_t attempt_tokens; // new tokens of this attempt
     bool decode_spoke; // the decode worker of this attempt has reported: the hand-off is complete
     bool alone;
+    uint32_t failures;         // since the last new token; each one doubles the pause
     uint64_t failing_since_us; // first failure since the last new token; 0: none
     uint64_t not_before_us;    // a refusal is not asked again at once
     uint64_t deadline_us;      // 0: none

@@ -87,6 +87,16 @@ def misbehaving():
         cluster.check_idle()
 
 
+def poison():
+    """A request that three workers died with is refused by name; the fourth is not offered to it."""
+    with FakeCluster() as cluster:
+        for i in range(4):
+            cluster.fake("decode", f"d{i}", die=True).expected_death = True
+        code, _, data = cluster.request("POST", "/v1/completions", body(cluster))
+        check(code == 500 and json.loads(data)["error"]["code"] == "poison", f"{code} {data}")
+        check(len(cluster.state()["workers"]) == 1, f"{cluster.state()['workers']}")
+
+
 def alone_then_lost():
     """The only decode worker dies: an error event after the first byte, a status before it."""
     with FakeCluster(router=["router.retry_budget=300ms"]) as cluster:
@@ -217,7 +227,7 @@ def drain():
 
 
 def test():
-    for part in (misbehaving, killed_and_stopped, alone_then_lost, slow_workers, clients_leave, room_is_short, strangers, drain):
+    for part in (misbehaving, killed_and_stopped, poison, alone_then_lost, slow_workers, clients_leave, room_is_short, strangers, drain):
         began = time.monotonic()
         try:
             part()

@@ -5,6 +5,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 static int32_t fake_token(const fake_worker *w, const fake_sequence *s, int64_t index)
 {
@@ -49,6 +50,8 @@ void fake_ticket(fake_worker *w, const message_ticket *t)
 {
     uint64_t pages = (t->n_tokens + w->settings.page_tokens - 1) / w->settings.page_tokens + 1;
     uint64_t now = clock_now_us();
+    if (w->settings.die)
+        _exit(0);
     if (w->tickets++ < w->settings.refuse || w->pages_held + pages > w->settings.pages ||
         w->running >= w->settings.sequences) {
         refuse(w, t);

@@ -147,17 +147,29 @@ static void serve(fake_worker *w)
 }
 
 static const struct option options[] = {
-    { "router", 1, 0, 'r' },      { "name", 1, 0, 'n' },
-    { "model", 1, 0, 'm' },       { "role", 1, 0, 'R' },
-    { "pages", 1, 0, 'p' },       { "sequences", 1, 0, 's' },
-    { "page-tokens", 1, 0, 't' }, { "context", 1, 0, 'c' },
-    { "vocabulary", 1, 0, 'v' },  { "numeric", 1, 0, 'N' },
-    { "weights", 1, 0, 'w' },     { "step-ms", 1, 0, 'S' },
-    { "prefill-ms", 1, 0, 'P' },  { "handover-ms", 1, 0, 'H' },
-    { "answer", 1, 0, 'a' },      { "eos", 1, 0, 'e' },
-    { "refuse", 1, 0, 'f' },      { "fail-after", 1, 0, 'F' },
-    { "gap-after", 1, 0, 'g' },   { "nan-after", 1, 0, 'x' },
-    { "repeat", 0, 0, 'd' },      { 0 },
+    { "router", 1, 0, 'r' },
+    { "name", 1, 0, 'n' },
+    { "model", 1, 0, 'm' },
+    { "role", 1, 0, 'R' },
+    { "pages", 1, 0, 'p' },
+    { "sequences", 1, 0, 's' },
+    { "page-tokens", 1, 0, 't' },
+    { "context", 1, 0, 'c' },
+    { "vocabulary", 1, 0, 'v' },
+    { "numeric", 1, 0, 'N' },
+    { "weights", 1, 0, 'w' },
+    { "step-ms", 1, 0, 'S' },
+    { "prefill-ms", 1, 0, 'P' },
+    { "handover-ms", 1, 0, 'H' },
+    { "answer", 1, 0, 'a' },
+    { "eos", 1, 0, 'e' },
+    { "refuse", 1, 0, 'f' },
+    { "fail-after", 1, 0, 'F' },
+    { "gap-after", 1, 0, 'g' },
+    { "nan-after", 1, 0, 'x' },
+    { "repeat", 0, 0, 'd' },
+    { "die", 0, 0, 'D' },
+    { 0 },
 };
 
 // clang-format off
@@ -186,6 +198,7 @@ static bool option_take(fake_settings *s, int c)
     case 'g': s->gap_after = number; break;
     case 'x': s->nan_after = number; break;
     case 'd': s->repeat = true; break;
+    case 'D': s->die = true; break;
     default: return false;
     }
     return true;

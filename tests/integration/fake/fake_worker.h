@@ -27,6 +27,7 @@ typedef struct fake_settings {
     int64_t fail_after; // the first ticket fails after N tokens
     int64_t gap_after;  // the first ticket skips a token after N tokens
     int64_t nan_after;  // tickets end as FINISH_FAILED after N tokens
+    bool die;           // end at the first ticket, without a word
     bool repeat;        // every token is reported twice
 } fake_settings;
 
