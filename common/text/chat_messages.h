@@ -1,5 +1,4 @@
-// The messages of a request, checked and in the form that one template expects. Used by text/chat
-// only.
+// The messages of a request, checked and in the form that one template expects. For text/chat only.
 //
 // Plain functions on JSON; the caller owns what it passes and what it gets.
 #pragma once

@@ -4,19 +4,19 @@
 // strftime_now). Reference: the Jinja 3.1 documentation and Python's rules for str, int and float.
 //
 // A `template` is parsed once, at load, and is then read only: any number of threads may render it
-// at the same time. One render owns an arena with a cap; steps, nesting, output and list sizes are
-// capped too, so no template and no conversation can hang, overflow the stack or allocate without
-// bound.
+// at the same time. One render owns an arena with a cap; steps, nesting, output and list sizes have
+// limits too, so that nothing can hang, overflow the stack or allocate without bound.
 //
 // Origin. Text that is literal in the template is *markup*; text that came out of the context is
 // *content*, through every filter, slice, method and concatenation. The output says for each byte
-// which of the two it is, so that the tokenizer parses special tokens in markup only: a user who
-// types
-// "<|im_end|>" gets those characters, never the token. What is unclear is content.
+// which of the two it is, so that the tokenizer parses special tokens in markup only: a user's
+// "<|im_end|>" stays those characters and never becomes the token. What is unclear is content.
 //
 // Not in the language here, by name and at parse time: include, import, from, extends, block (chat
 // templates are one file), and the filters pprint, random, urlize, xmlattr and filesizeformat.
-// Integers are 64 bit: a result outside is an error, never a wrapped number.
+// Integers are 64 bit: a result outside is an error, never a wrapped number. One difference is
+// known: a macro or nested block that reads a variable which the template sets only further down
+// sees the caller's variable of that name, where Jinja sees none.
 #pragma once
 
 #include "base/buffer.h"
@@ -34,7 +34,7 @@ void template_close(template *t); // NULL is allowed
 // What one render may use. A zero field stands for the default beside it.
 typedef struct template_limits {
     size_t steps;        // 4,000,000: nodes evaluated, plus one per 64 bytes worked on
-    size_t depth;        // 400: nesting of evaluation, values and macro calls together
+    size_t depth;        // 600: nesting of evaluation, values and macro calls together
     size_t output_bytes; // 8 MiB
     size_t items;        // 200,000: elements of one list, tuple or dict
     size_t memory_bytes; // 128 MiB: the arena of one render
@@ -59,8 +59,7 @@ typedef struct template_segment {
     bool from_template;
 } template_segment;
 
-// The result of a render. Zero it before use; a second render reuses its memory. One thread owns
-// it.
+// The result of a render. Zero it before use; a second render reuses its memory. One owning thread.
 typedef struct template_output {
     buffer text;
     template_segment *segments;
@@ -76,8 +75,7 @@ typedef struct template_context {
     // A JSON object: the variables. May be NULL.
     json_t *variables;
     // A JSON array, or NULL: strings that count as markup wherever the variables hold the very same
-    // json_t (not an equal one). For bos_token, eos_token and role names that the caller has
-    // checked.
+    // json_t (not an equal one). For bos_token, eos_token and the names of roles that were checked.
     json_t *markup;
     int64_t now_s; // seconds since 1970-01-01 UTC, for strftime_now (in UTC)
 } template_context;

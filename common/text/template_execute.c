@@ -289,7 +289,7 @@ static template_limits fill_limits(const template_limits *given)
     template_limits none = { 0 }, limits = given ? *given : none;
     size_t most = (size_t)1 << 30; // sizes are kept in 32 bits
     limits.steps = or_default(limits.steps, 4 * 1000 * 1000);
-    limits.depth = or_default(limits.depth, 400);
+    limits.depth = or_default(limits.depth, 600);
     limits.output_bytes = or_default(limits.output_bytes, 8 << 20);
     limits.items = or_default(limits.items, 200 * 1000);
     limits.memory_bytes = or_default(limits.memory_bytes, 128 << 20);

@@ -1,7 +1,6 @@
 // Formatting by a specification, as Python does it for "%s" % x and for "{}".format(x).
 //
-// A specification that Python has and this does not (nested fields, `n`, `#` with a float) is an
-// error.
+// What Python has and this does not (nested fields, `n`, `#` with a float) is an error.
 #include "text/template_private.h"
 
 #include <inttypes.h>

@@ -6,8 +6,7 @@
 // memory, and it spares several hundred call sites a check that one of them would forget.
 //
 // Values are immutable after they were built, except namespaces, loops, cyclers, joiners and
-// iterators. Strings carry their origin (template.h): either one for all bytes, or one mark per
-// byte.
+// iterators. Strings carry their origin (template.h): one for all bytes, or one mark per byte.
 #pragma once
 
 #include "base/buffer.h"
@@ -251,8 +250,7 @@ enum { JINJA_LEFT = 1, JINJA_RIGHT = 2 };
 jinja_value jinja_strip(jinja_render *r, const jinja_string *s, const jinja_string *set, int sides);
 jinja_value jinja_escape(jinja_render *r, jinja_value v); // HTML; safe strings stay
 jinja_list *jinja_split_lines(jinja_render *r, const jinja_string *s, bool keep_ends);
-// At white space where `separator` is NULL; at most `limit` cuts (negative: all), from the right if
-// told.
+// At white space where `separator` is NULL; at most `limit` cuts (negative: all).
 jinja_list *jinja_split(jinja_render *r, const jinja_string *s, const jinja_string *separator,
                         int64_t limit, bool from_right);
 // Pad to `width` code points with `fill` on one side, or on both as Python's center does.

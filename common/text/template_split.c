@@ -146,8 +146,7 @@ static slice trimmed(slice text)
     return to > from ? (slice){ text.data + from, to - from } : (slice){ text.data, 0 };
 }
 
-// Copy without underscores, which may only stand between two characters that `is_digit` of the
-// base.
+// Copy without underscores, which may only stand between two of the `allowed` characters.
 static bool copy_number(slice text, const char *allowed, char *out, size_t room)
 {
     size_t size = 0;

@@ -1,5 +1,4 @@
-// A template as written: the tree, the lexer that reads the source and the parser that builds the
-// tree.
+// A template as written: the lexer that reads the source, the parser, and the tree that it builds.
 //
 // Everything here is made once, by template_open on the caller's thread, in the template's own
 // arena; a render only reads it.
