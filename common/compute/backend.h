@@ -165,7 +165,8 @@ typedef struct backend_sample {
 // Log-probabilities are the model's: softmax over the vocabulary at temperature 1, before any
 // penalty, bias or filter.
 typedef struct backend_sampled {
-    int32_t token; // -1: the row holds a NaN or no finite number, so nothing was drawn
+    int32_t token; // -1: nothing was drawn; the row holds a NaN, +infinity or no finite number, or
+                   // the mask leaves none
     float logprob;
     int32_t top_tokens[BACKEND_TOP_MAX];
     float top_logprobs[BACKEND_TOP_MAX];

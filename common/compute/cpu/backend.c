@@ -66,29 +66,23 @@ static void cpu_close(backend *b)
     free(b);
 }
 
+// Threads are pinned where somebody named cores. Without that they are left to the system: a quota
+// gives time, not cores, and two workers of a few threads each must not meet on core 0.
 static status open_threads(backend *b, const backend_settings *settings, error *failure)
 {
-    int cores[CPU_THREADS_MAX], core_count = 0;
+    int cores[CPU_THREADS_MAX], core_count = 0, available = cpu_threads_available();
     if (settings->cores != NULL && settings->cores[0] != '\0') {
         status result =
             cpu_threads_parse_cores(settings->cores, cores, CPU_THREADS_MAX, &core_count, failure);
         if (result != STATUS_OK)
             return result;
-    } else {
-        core_count = cpu_threads_allowed_cores(cores, CPU_THREADS_MAX);
+        available = core_count < available ? core_count : available;
     }
-    int available = cpu_threads_available();
-    if (core_count > 0 && core_count < available)
-        available = core_count;
     int count = settings->threads > 0 ? settings->threads : available;
     if (count > CPU_THREADS_MAX)
         return error_set(failure, STATUS_BAD_CONFIG, "threads",
                          "threads is %d; at most %d are possible", count, CPU_THREADS_MAX);
     b->caps.threads = count;
-    // Threads that do not fill the machine are left to the system, unless somebody named cores: two
-    // workers of one thread each must not meet on core 0.
-    if (count < core_count && (settings->cores == NULL || settings->cores[0] == '\0'))
-        core_count = 0;
     return cpu_threads_open(count, cores, core_count, &b->threads, failure);
 }
 

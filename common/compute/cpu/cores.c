@@ -119,18 +119,6 @@ int cpu_threads_available(void)
     return count < 1 ? 1 : count > CPU_THREADS_MAX ? CPU_THREADS_MAX : count;
 }
 
-int cpu_threads_allowed_cores(int *cores, int capacity)
-{
-    cpu_set_t set;
-    int n = 0;
-    if (sched_getaffinity(0, sizeof set, &set) != 0)
-        return 0;
-    for (int core = 0; core < CPU_SETSIZE && n < capacity; core++)
-        if (CPU_ISSET(core, &set))
-            cores[n++] = core;
-    return n;
-}
-
 static status bad_cores(error *failure, const char *text)
 {
     return error_set(failure, STATUS_BAD_CONFIG, "cores",

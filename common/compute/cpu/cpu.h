@@ -99,10 +99,10 @@ typedef struct cpu_level {
     // (maximum, sum, values[size]) of later tokens into that of earlier ones.
     void (*merge)(float *maximum, float *sum, float *values, float later_maximum, float later_sum,
                   const float *later_values, int size);
-    // The largest number of l[0..count) and log(sum exp(l)); a NaN or +infinity makes both NaN; no
-    // finite number makes the maximum -infinity.
-    void (*softmax)(const float *l, int count, float *maximum, double *log_sum);
-    // weights[i] = exp((l[i] - maximum) * factor); returns their sum. `weights` may be l.
+    // The largest of l[0..count); unspecified where one of them is a NaN.
+    float (*largest)(const float *l, int count);
+    // weights[i] = exp((l[i] - maximum) * factor); returns their sum, a NaN
+    // where one of them is. `weights` may be l, or NULL for the sum alone.
     double (*weigh)(const float *l, int count, float maximum, float factor, float *weights);
     cpu_tile_kernel f32, f16, bf16, q4_0, q4_1, q8_0;
 } cpu_level;

@@ -8,14 +8,13 @@
 
 #include <math.h>
 
-// exp(x): n = round(x / ln 2), r = x - n ln 2 in two parts, a polynomial of degree 6 for e^r (the
-// coefficients of Cephes' expf), times 2^n. 0 below -87.3, where the result would be subnormal;
-// above 88.3 it stays at the value there. NaN gives NaN.
+// exp(x) for x <= 88: n = round(x / ln 2), r = x - n ln 2 in two parts, a polynomial of degree 6
+// for e^r (the coefficients of Cephes' expf), times 2^n. 0 below -87.3, where the result would be
+// subnormal. NaN gives NaN.
 static inline vf vf_exp(vf x)
 {
     const vf low = vf_set(-87.3f), magic = vf_set(0x1.8p23f);
-    vf y = vf_sub(vf_set(0), vf_max(vf_set(-88.3f), vf_sub(vf_set(0), x)));
-    y = vf_max(low, y);
+    vf y = vf_max(low, x);
     vf shifted = vf_fma(y, vf_set(1.44269504088896341f), magic);
     vf n = vf_sub(shifted, magic);
     vf r = vf_fma(n, vf_set(-0.693359375f), y);
@@ -89,9 +88,11 @@ static void LEVEL(quantise)(const float *x, const float *norm, float epsilon, in
 
 // ---- what follows a product -------------------------------------------------------------------
 
+// x / (1 + exp(-x)); the largest -x that is told from others is 88, where the result is 0 to float.
 static inline vf silu(vf x)
 {
-    return vf_div(x, vf_add(vf_set(1), vf_exp(vf_sub(vf_set(0), x))));
+    vf minus = vf_sub(vf_set(0), vf_max(vf_set(-88), x));
+    return vf_div(x, vf_add(vf_set(1), vf_exp(minus)));
 }
 
 // T columns of one row at a time; T is a multiple of VF_LANES.
@@ -149,19 +150,21 @@ static void LEVEL(finish)(const cpu_finish_call *call)
 
 // ---- sampling ---------------------------------------------------------------------------------
 
-// Lanes are added in float for 64 vectors at most, then in double.
+// Weights of four vectors at a time, so that their chains overlap; lanes are added in float for 64
+// vectors at most, then in double.
 static double LEVEL(weigh)(const float *l, int count, float maximum, float factor, float *weights)
 {
     double total = 0;
     int i = 0;
-    while (i + VF_LANES <= count) {
+    while (i + 4 * VF_LANES <= count) {
         vf part = vf_set(0);
-        for (int n = 0; n < 64 && i + VF_LANES <= count; n++, i += VF_LANES) {
-            vf x = vf_mul(vf_sub(vf_load(l + i), vf_set(maximum)), vf_set(factor));
-            x = vf_exp(x);
-            if (weights != NULL)
-                vf_store(weights + i, x);
-            part = vf_add(part, x);
+        for (int n = 0; n < 16 && i + 4 * VF_LANES <= count; n++, i += 4 * VF_LANES) {
+            vf x[4];
+            UNROLL for (int j = 0; j < 4; j++) x[j] = vf_exp(
+                vf_mul(vf_sub(vf_load(l + i + j * VF_LANES), vf_set(maximum)), vf_set(factor)));
+            UNROLL for (int j = 0; j < 4 && weights != NULL; j++)
+                vf_store(weights + i + j * VF_LANES, x[j]);
+            part = vf_add(part, vf_add(vf_add(x[0], x[1]), vf_add(x[2], x[3])));
         }
         total += (double)vf_sum(part);
     }
@@ -174,24 +177,17 @@ static double LEVEL(weigh)(const float *l, int count, float maximum, float facto
     return total;
 }
 
-static void LEVEL(softmax)(const float *l, int count, float *maximum, double *log_sum)
+static float LEVEL(largest)(const float *l, int count)
 {
-    vf most = vf_set(-INFINITY), poison = vf_set(0);
+    vf most[4];
     int i = 0;
-    for (; i + VF_LANES <= count; i += VF_LANES) {
-        vf x = vf_load(l + i);
-        most = vf_max(most, x);
-        // 0 for every number and for -infinity; NaN and +infinity leave a NaN.
-        poison = vf_fma(vf_max(vf_set(-3e38f), x), vf_set(0), poison);
-    }
-    float top = vf_largest(most), bad = vf_sum(poison);
-    for (; i < count; i++) {
+    for (int n = 0; n < 4; n++)
+        most[n] = vf_set(-INFINITY);
+    for (; i + 4 * VF_LANES <= count; i += 4 * VF_LANES)
+        for (int n = 0; n < 4; n++)
+            most[n] = vf_max(most[n], vf_load(l + i + n * VF_LANES));
+    float top = vf_largest(vf_max(vf_max(most[0], most[1]), vf_max(most[2], most[3])));
+    for (; i < count; i++)
         top = l[i] > top ? l[i] : top;
-        bad += (l[i] != l[i] || l[i] == INFINITY) ? NAN : 0;
-    }
-    *maximum = bad == bad ? top : NAN;
-    *log_sum = NAN;
-    if (!(bad == bad) || top == -INFINITY)
-        return;
-    *log_sum = (double)top + cpu_log(LEVEL(weigh)(l, count, top, 1, NULL));
+    return top;
 }

@@ -30,7 +30,7 @@ CPU_TILE_KERNELS(avx512)
         .name = #level, .tile_rows = CPU_##LEVEL_NAME##_TILE_ROWS,                                 \
         .row_block = CPU_##LEVEL_NAME##_ROW_BLOCK, .norm = norm_##level,                           \
         .quantise = quantise_##level, .finish = finish_##level, .attention = attention_##level,    \
-        .merge = merge_##level, .softmax = softmax_##level, .weigh = weigh_##level,                \
+        .merge = merge_##level, .largest = largest_##level, .weigh = weigh_##level,                \
         .f32 = cpu_f32_##level, .f16 = cpu_f16_##level, .bf16 = cpu_bf16_##level,                  \
         .q4_0 = cpu_q4_0_##level, .q4_1 = cpu_q4_1_##level, .q8_0 = cpu_q8_0_##level,              \
     }

@@ -50,8 +50,10 @@ static void run_list(void *context, int thread, int count)
 
 static void run_recorded(backend_queue *q)
 {
-    if (q->count > 0)
+    if (q->count > 0) {
+        cpu_threads_pin_caller(q->backend->threads);
         cpu_threads_run(q->backend->threads, run_list, q);
+    }
     q->count = 0;
 }
 

@@ -11,6 +11,8 @@
 #define LN2 0.6931471805599453
 // The largest value that the noise can take is -ln(-ln(1 - 2^-54)) = 37.43.
 #define NOISE_MAX 37.5
+// The largest number is looked for in this many at a time.
+#define SEARCH_STEP 512
 
 // ---- what a row becomes before a token is drawn -----------------------------------------------
 
@@ -62,16 +64,17 @@ static const float *adjusted(const backend_sample *s, const float *raw, float *c
 }
 
 // The lowest id of the largest number; -1 where there is none above -infinity.
-static int32_t largest(const float *l, int count)
+static int32_t largest(const cpu_level *level, const float *l, int count)
 {
-    int32_t best = -1;
-    float most = -INFINITY;
-    for (int i = 0; i < count; i++)
-        if (l[i] > most) {
-            most = l[i];
-            best = i;
-        }
-    return best;
+    float most = level->largest(l, count);
+    for (int32_t at = 0; at < count && most > -INFINITY; at += SEARCH_STEP) {
+        int end = at + SEARCH_STEP < count ? at + SEARCH_STEP : count;
+        if (level->largest(l + at, end - at) == most)
+            for (int32_t i = at; i < end; i++)
+                if (l[i] == most)
+                    return i;
+    }
+    return -1;
 }
 
 // ---- the draw ---------------------------------------------------------------------------------
@@ -239,7 +242,7 @@ static void draw_filtered(const backend_sample *s, const float *l, float most, c
 static int32_t choose(const backend_sample *s, const float *l, cpu_scratch *scratch,
                       const cpu_level *level)
 {
-    int32_t top = largest(l, s->vocabulary);
+    int32_t top = largest(level, l, s->vocabulary);
     if (top < 0 || !(s->temperature > 0))
         return top;
     draw d = draw_begin(s);
@@ -283,17 +286,18 @@ static void report_top(const float *l, int vocabulary, int count, double log_sum
 static void sample_row(const cpu_level *level, const float *raw, const backend_sample *s,
                        cpu_scratch *scratch, backend_sampled *r)
 {
-    float most;
-    double log_sum;
+    float most = level->largest(raw, s->vocabulary);
+    double sum = level->weigh(raw, s->vocabulary, most, 1, NULL);
     *r = (backend_sampled){ .token = -1, .logprob = NAN };
-    level->softmax(raw, s->vocabulary, &most, &log_sum);
-    if (!(most > -INFINITY)) {
+    // A NaN or an infinity among the numbers, or no finite one at all, makes the sum a NaN.
+    if (sum != sum) {
         for (int i = 0; i < s->top_count; i++) {
             r->top_tokens[i] = -1;
             r->top_logprobs[i] = NAN;
         }
         return;
     }
+    double log_sum = cpu_log(sum) + (double)most;
     r->token = choose(s, adjusted(s, raw, scratch->logits), scratch, level);
     if (r->token >= 0)
         r->logprob = (float)((double)raw[r->token] - log_sum);

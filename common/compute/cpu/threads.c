@@ -34,8 +34,10 @@ struct cpu_threads {
     _Atomic bool ending;
     bool crowded; // more threads than cores: never spin
     bool caller_pinned;
-    long switches;       // involuntary ones of thread 0, at the last look
-    uint64_t calm_until; // clock of the time when spinning may resume
+    pid_t pinned_caller;
+    cpu_set_t caller_mask; // before it was pinned
+    long switches;         // involuntary ones of thread 0, at the last look
+    uint64_t calm_until;   // clock of the time when spinning may resume
     int count, core_count;
     int cores[CPU_THREADS_MAX];
     pthread_t threads[CPU_THREADS_MAX];
@@ -134,11 +136,6 @@ static void look_for_company(cpu_threads *t)
 
 void cpu_threads_run(cpu_threads *t, cpu_threads_body body, void *context)
 {
-    if (!t->caller_pinned) {
-        if (t->core_count > 0 && t->count > 1)
-            pin_to(t->cores[0]);
-        t->caller_pinned = true;
-    }
     if (t->count == 1) {
         body(context, 0, 1);
         return;
@@ -149,6 +146,17 @@ void cpu_threads_run(cpu_threads *t, cpu_threads_body body, void *context)
     gate_open(&t->start);
     body(context, 0, t->count);
     cpu_threads_barrier(t);
+}
+
+void cpu_threads_pin_caller(cpu_threads *t)
+{
+    if (t->caller_pinned || t->core_count == 0)
+        return;
+    t->caller_pinned = true;
+    if (sched_getaffinity(0, sizeof t->caller_mask, &t->caller_mask) != 0)
+        return;
+    t->pinned_caller = gettid();
+    pin_to(t->cores[0]);
 }
 
 static status start_thread(cpu_threads *t, int index, error *failure)
@@ -202,8 +210,11 @@ status cpu_threads_open(int count, const int *cores, int core_count, cpu_threads
 
 void cpu_threads_close(cpu_threads *t)
 {
-    if (t != NULL)
-        end_threads(t, t->count);
+    if (t == NULL)
+        return;
+    if (t->caller_pinned && t->pinned_caller == gettid())
+        (void)sched_setaffinity(0, sizeof t->caller_mask, &t->caller_mask);
+    end_threads(t, t->count);
 }
 
 int cpu_threads_count(const cpu_threads *t)

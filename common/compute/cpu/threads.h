@@ -30,15 +30,14 @@ int cpu_threads_quota(const char *root);
 status cpu_threads_parse_cores(const char *text, int *cores, int capacity, int *count,
                                error *failure);
 
-// The cores of the affinity mask, at most `capacity` of them; returns how many.
-int cpu_threads_allowed_cores(int *cores, int capacity);
-
 // Start `count` - 1 threads (1 <= count <= CPU_THREADS_MAX). `cores`: `core_count` core numbers;
-// thread i runs on cores[i % core_count]; the calling thread is thread 0 and is pinned at its first
-// run. core_count 0: nothing is pinned.
+// thread i runs on cores[i % core_count]. core_count 0: nothing is pinned, the system places them.
 status cpu_threads_open(int count, const int *cores, int core_count, cpu_threads **opened,
                         error *failure);
-// Ends and joins the threads. No run may be in progress.
+// Pin the calling thread as thread 0, once, where cores were named: a thread that it creates later
+// inherits that, so only the thread that runs steps calls it, after it has begun to.
+void cpu_threads_pin_caller(cpu_threads *t);
+// Ends and joins the threads, and unpins the caller if it is thread 0. No run may be in progress.
 void cpu_threads_close(cpu_threads *t);
 int cpu_threads_count(const cpu_threads *t);
 
