@@ -18,8 +18,7 @@ static const decode_settings *settings_of(const station *s)
     return &((const decode_config *)s->settings)->decode;
 }
 
-// ---- tickets
-// -------------------------------------------------------------------------------------
+// ---- tickets -----------------------------------------------------------------------------------
 
 static status begin(station *s, job *j, error *failure)
 {
@@ -64,8 +63,7 @@ static void enter(station *s, job *j)
         seat(s, j, prefill->incarnation);
 }
 
-// ---- transfers
-// -----------------------------------------------------------------------------------
+// ---- transfers ---------------------------------------------------------------------------------
 
 static void filled(station *s, job *j, const handoff_event *event)
 {
@@ -115,8 +113,7 @@ static void transfer(station *s, job *j, const handoff_event *event)
     }
 }
 
-// ---- steps
-// ---------------------------------------------------------------------------------------
+// ---- steps -------------------------------------------------------------------------------------
 
 static void stepped(station *s, const engine_report *report)
 {

@@ -6,8 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-// ---- tickets
-// -------------------------------------------------------------------------------------
+// ---- tickets -----------------------------------------------------------------------------------
 
 static status begin(station *s, job *j, error *failure)
 {
@@ -31,8 +30,7 @@ static void enter(station *s, job *j)
     page_count(s->page, PAGE_CACHED_TOKENS, j->cached_tokens);
 }
 
-// ---- pages
-// ---------------------------------------------------------------------------------------
+// ---- pages -------------------------------------------------------------------------------------
 
 // Send what is complete and was not sent: full pages of finished chunks; with the first token also
 // the last page and the record.
@@ -95,8 +93,7 @@ static void transfer(station *s, job *j, const handoff_event *event)
     }
 }
 
-// ---- steps
-// ---------------------------------------------------------------------------------------
+// ---- steps -------------------------------------------------------------------------------------
 
 static void first_token_report(station *s, const engine_token *token)
 {

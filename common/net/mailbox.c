@@ -15,8 +15,7 @@ const mailbox_limits mailbox_limits_default = {
     .send_timeout_us = 1000000,
 };
 
-// ---- shared
-// --------------------------------------------------------------------------------------
+// ---- shared ------------------------------------------------------------------------------------
 
 mailbox_event *mailbox_event_new(mailbox_event_kind kind, void *owner, nng_msg *message)
 {
@@ -81,8 +80,7 @@ status mailbox_listen(nng_socket socket, const char *url, char real_url[MAILBOX_
     return STATUS_OK;
 }
 
-// ---- server
-// --------------------------------------------------------------------------------------
+// ---- server ------------------------------------------------------------------------------------
 
 // One request at a time: received, given out as an event, answered (or let go), received again.
 typedef struct server_context {
@@ -256,8 +254,7 @@ void mailbox_reply(mailbox_event *event, slice data)
     context_end(c, mailbox_message_new(data));
 }
 
-// ---- request
-// -------------------------------------------------------------------------------------
+// ---- request -----------------------------------------------------------------------------------
 
 static int milliseconds_until(uint64_t deadline_us)
 {

@@ -1,15 +1,17 @@
 // Control plane sockets: one door to nng.
 //
-// A pair is one nng PAIR0 socket between a router and one worker incarnation; a server is the router's
-// REP socket; a request is a worker's REQ. Sockets deliver into a `queue` of mailbox_event, which the
-// owner (the router's loop, the worker's step thread) pops; nng's own threads only move messages.
-// Sends never block: each socket has a bounded outgoing list, and a full one is a suspect peer. Urgent messages
-// (cancel, heartbeats) pass waiting ordinary ones. nng keeps order per socket and may lose what was queued when a socket closes; a closed
-// socket's messages never reach another incarnation.
+// A pair is one nng PAIR0 socket between a router and one worker incarnation; a server is the
+// router's REP socket; a request is a worker's REQ. Sockets deliver into a `queue` of
+// mailbox_event, which the owner (the router's loop, the worker's step thread) pops; nng's own
+// threads only move messages. Sends never block: each socket has a bounded outgoing list, and a
+// full one is a suspect peer. Urgent messages (cancel, heartbeats) pass waiting ordinary ones. nng
+// keeps order per socket and may lose what was queued when a socket closes; a closed socket's
+// messages never reach another incarnation.
 //
-// A pair lives for one connection: after MAILBOX_DOWN it takes and delivers nothing more, also from a peer that
-// connects again; close it and open another. Its events come in the order UP, messages, DOWN, and none is lost: while
-// the event queue is full the pair stops receiving (it looks again every 2 ms), so that the peer's sends wait.
+// A pair lives for one connection: after MAILBOX_DOWN it takes and delivers nothing more, also from
+// a peer that connects again; close it and open another. Its events come in the order UP, messages,
+// DOWN, and none is lost: while the event queue is full the pair stops receiving (it looks again
+// every 2 ms), so that the peer's sends wait.
 //
 // nng must not be used before fork(); spawn by exec.
 #pragma once
@@ -30,25 +32,26 @@ typedef struct mailbox_server mailbox_server;
 
 typedef struct mailbox_event {
     mailbox_event_kind kind;
-    void *owner;     // as given at open
+    void *owner;         // as given at open
     uint64_t arrived_us; // clock_now_us when it came in
-    slice data;      // valid until mailbox_event_free
-    void *message;   // internal: what data points into
-    void *context;   // internal: where the reply goes
+    slice data;          // valid until mailbox_event_free
+    void *message;       // internal: what data points into
+    void *context;       // internal: where the reply goes
 } mailbox_event;
 
 typedef struct mailbox_limits {
-    size_t message_max;   // larger incoming messages close the connection
-    size_t outgoing_max;  // messages waiting to be sent
-    int64_t send_timeout_us; // a message that the peer does not take so long goes back to its lane, and urgent ones pass it
+    size_t message_max;      // larger incoming messages close the connection
+    size_t outgoing_max;     // messages waiting to be sent
+    int64_t send_timeout_us; // a message that the peer does not take so long goes back to its lane,
+                             // and urgent ones pass it
 } mailbox_limits;
 extern const mailbox_limits mailbox_limits_default; // 4 MiB, 4096, 1 s
 
-// Wait for a peer at `url` ("tcp://127.0.0.1:0" picks a port) or connect to it (in the background, again and again until
-// the first success). STATUS_IO and a sentence where the address cannot be used.
-// Events of this pair carry `owner`.
-status mailbox_pair_listen(const char *url, const mailbox_limits *limits, queue *events, void *owner,
-                           mailbox_pair **opened, error *failure);
+// Wait for a peer at `url` ("tcp://127.0.0.1:0" picks a port) or connect to it (in the background,
+// again and again until the first success). STATUS_IO and a sentence where the address cannot be
+// used. Events of this pair carry `owner`.
+status mailbox_pair_listen(const char *url, const mailbox_limits *limits, queue *events,
+                           void *owner, mailbox_pair **opened, error *failure);
 status mailbox_pair_dial(const char *url, const mailbox_limits *limits, queue *events, void *owner,
                          mailbox_pair **opened, error *failure);
 // The address that a peer can dial, with the real port.
@@ -58,21 +61,24 @@ const char *mailbox_pair_url(const mailbox_pair *p);
 status mailbox_pair_send(mailbox_pair *p, slice data, bool urgent);
 // Messages that the peer's machine has not taken yet.
 size_t mailbox_pair_waiting(mailbox_pair *p);
-// After it returns no further event of this pair is queued; those already queued are still the owner's to free.
+// After it returns no further event of this pair is queued; those already queued are still the
+// owner's to free.
 void mailbox_pair_close(mailbox_pair *p);
 
-// The router's control socket, `contexts` requests at a time. A request that finds the event queue full is answered by
-// nothing: the worker asks again.
-status mailbox_server_open(const char *url, int contexts, const mailbox_limits *limits, queue *events,
-                           void *owner, mailbox_server **opened, error *failure);
+// The router's control socket, `contexts` requests at a time. A request that finds the event queue
+// full is answered by nothing: the worker asks again.
+status mailbox_server_open(const char *url, int contexts, const mailbox_limits *limits,
+                           queue *events, void *owner, mailbox_server **opened, error *failure);
 const char *mailbox_server_url(const mailbox_server *s);
 void mailbox_server_close(mailbox_server *s);
 // Answer a MAILBOX_REQUEST once; frees the event.
 void mailbox_reply(mailbox_event *event, slice data);
 
-// Ask and wait at most `timeout_us` (STATUS_PEER_SILENT); for the join thread of a worker, never for a loop.
-// The request is sent once.
-status mailbox_request(const char *url, slice data, int64_t timeout_us, buffer *reply, error *failure);
+// Ask and wait at most `timeout_us` (STATUS_PEER_SILENT); for the join thread of a worker, never
+// for a loop. The request is sent once.
+status mailbox_request(const char *url, slice data, int64_t timeout_us, buffer *reply,
+                       error *failure);
 
-// Free an event and its message (a request that is freed unanswered is answered by nothing). Any thread.
+// Free an event and its message (a request that is freed unanswered is answered by nothing). Any
+// thread.
 void mailbox_event_free(mailbox_event *event);

@@ -13,7 +13,8 @@ mailbox_event *mailbox_event_new(mailbox_event_kind kind, void *owner, nng_msg *
 nng_msg *mailbox_message_new(slice data);
 // A sentence for an nng error about `url`.
 status mailbox_failed(error *failure, const char *url, const char *what, int code);
-// Open a listener at `url` on `socket`; `real_url` gets the address with the port that the system picked.
+// Open a listener at `url` on `socket`; `real_url` gets the address with the port that the system
+// picked.
 status mailbox_listen(nng_socket socket, const char *url, char real_url[MAILBOX_URL_MAX],
                       error *failure);
 // An event of a server goes back: the context may receive the next request.

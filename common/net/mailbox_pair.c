@@ -57,8 +57,7 @@ struct mailbox_pair {
     size_t waiting; // in the lanes and in `sending`
 };
 
-// ---- receiving
-// -----------------------------------------------------------------------------------
+// ---- receiving ---------------------------------------------------------------------------------
 
 static bool push_event(mailbox_pair *p, mailbox_event_kind kind, nng_msg *message)
 {
@@ -130,8 +129,7 @@ static void on_received(void *argument)
     pthread_mutex_unlock(&p->lock);
 }
 
-// ---- sending
-// -------------------------------------------------------------------------------------
+// ---- sending -----------------------------------------------------------------------------------
 
 static void lane_push(mailbox_pair *p, int which, nng_msg *message, bool front)
 {
@@ -235,8 +233,7 @@ size_t mailbox_pair_waiting(mailbox_pair *p)
     return waiting;
 }
 
-// ---- the connection
-// ------------------------------------------------------------------------------
+// ---- the connection ----------------------------------------------------------------------------
 
 static void lost(mailbox_pair *p)
 {

@@ -1,8 +1,9 @@
 // Messages between processes: one door to protobuf-c.
 //
-// The generated structs of proto/cluster.proto are the message types, under short names. `unpack` is the only
-// way in: it caps the size, counts every allocation against a limit in proportion to the bytes, checks what the schema cannot say (counts, ranges,
-// UTF-8, required parts) and returns STATUS_PEER_PROTOCOL with a sentence for anything else. Any thread.
+// The generated structs of proto/cluster.proto are the message types, under short names. `unpack`
+// is the only way in: it caps the size, counts every allocation against a limit in proportion to
+// the bytes, checks what the schema cannot say (counts, ranges, UTF-8, required parts) and returns
+// STATUS_PEER_PROTOCOL with a sentence for anything else. Any thread.
 #pragma once
 
 #include "base/buffer.h"
@@ -10,12 +11,12 @@
 
 #include "cluster.pb-c.h"
 
-#define MESSAGE_PROTOCOL 1u               // version of the wire; a peer with another one is refused
+#define MESSAGE_PROTOCOL 1u // version of the wire; a peer with another one is refused
 #define MESSAGE_SIZE_MAX ((size_t)4 << 20) // of one packed message
-#define MESSAGE_TOKENS_MAX 1048576u       // in a ticket
-#define MESSAGE_STOP_IDS_MAX 16u          // in a ticket
-#define MESSAGE_BIASES_MAX 1024u          // in a ticket's sampling
-#define MESSAGE_TOP_MAX 20u               // alternatives of a token
+#define MESSAGE_TOKENS_MAX 1048576u        // in a ticket
+#define MESSAGE_STOP_IDS_MAX 16u           // in a ticket
+#define MESSAGE_BIASES_MAX 1024u           // in a ticket's sampling
+#define MESSAGE_TOP_MAX 20u                // alternatives of a token
 
 typedef Penstock__ControlRequest message_control_request;
 typedef Penstock__ControlReply message_control_reply;

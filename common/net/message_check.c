@@ -27,8 +27,7 @@ static status broken(error *failure, const char *field, const char *right)
             return broken(failure, field, right);                                                  \
     } while (0)
 
-// ---- rules of single messages
-// --------------------------------------------------------------------
+// ---- rules of single messages ------------------------------------------------------------------
 
 static bool all_natural(const int32_t *values, size_t count)
 {
@@ -293,8 +292,7 @@ static const struct rule {
 };
 // clang-format on
 
-// ---- the walk
-// ------------------------------------------------------------------------------------
+// ---- the walk ----------------------------------------------------------------------------------
 
 // Sub-messages that may be missing; all others are required.
 static const char *const optional_fields[] = { "prefill", "decode", "times" };

@@ -83,8 +83,7 @@ void *worker_beat_main(void *argument)
     return NULL;
 }
 
-// ---- what the step thread says
-// -------------------------------------------------------------------
+// ---- what the step thread says -----------------------------------------------------------------
 
 void worker_publish(worker *w, const worker_state *state)
 {

@@ -15,8 +15,7 @@
 #define DELAY_LAST_US 5000000
 #define LOG_GAP_US 30000000
 
-// ---- who is there
-// --------------------------------------------------------------------------------
+// ---- who is there ------------------------------------------------------------------------------
 
 static bool target_known(const worker *w, const char *url)
 {
@@ -63,8 +62,7 @@ static void targets_update(worker *w)
     }
 }
 
-// ---- asking
-// --------------------------------------------------------------------------------------
+// ---- asking ------------------------------------------------------------------------------------
 
 static ProtobufCBinaryData hash_bytes(const hash128 *h)
 {
@@ -146,8 +144,7 @@ void worker_leave_router(worker *w, const char *url)
     message_free(reply);
 }
 
-// ---- joining
-// -------------------------------------------------------------------------------------
+// ---- joining -----------------------------------------------------------------------------------
 
 static status pair_open(worker *w, worker_router *r, error *failure)
 {

@@ -93,8 +93,7 @@ static void series_make(page *p)
     p->gauges[READY] = metrics_series_of(p->registry, SPEC_READY, NULL);
 }
 
-// ---- routes; on the page's thread
-// ----------------------------------------------------------------
+// ---- routes; on the page's thread --------------------------------------------------------------
 
 static void on_health(http_request *r, void *context)
 {
@@ -152,8 +151,7 @@ static const http_route routes[] = {
     { "GET", "/metrics", on_metrics, 0 },
 };
 
-// ---- opening
-// -------------------------------------------------------------------------------------
+// ---- opening -----------------------------------------------------------------------------------
 
 status page_open(const http_settings *settings, page **opened, error *failure)
 {
@@ -203,8 +201,7 @@ void page_worker(page *p, worker *w)
     pthread_mutex_unlock(&p->lock);
 }
 
-// ---- numbers
-// -------------------------------------------------------------------------------------
+// ---- numbers -----------------------------------------------------------------------------------
 
 void page_count(page *p, page_counter counter, double amount)
 {

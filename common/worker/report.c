@@ -88,8 +88,7 @@ void report_handed_over(const job *j, uint64_t bytes)
     worker_send(j->router, &message);
 }
 
-// ---- tokens
-// --------------------------------------------------------------------------------------
+// ---- tokens ------------------------------------------------------------------------------------
 
 typedef struct row {
     worker_router *router; // NULL: sent

@@ -7,8 +7,7 @@
 
 #include <stdio.h>
 
-// ---- ends
-// ----------------------------------------------------------------------------------------
+// ---- ends --------------------------------------------------------------------------------------
 
 void station_hold(station *s, job *j, const int32_t *pages, int32_t count)
 {
@@ -72,8 +71,7 @@ static void refuse_job(station *s, job *j, status code, const char *text)
     station_end(s, j, true);
 }
 
-// ---- tickets
-// -------------------------------------------------------------------------------------
+// ---- tickets -----------------------------------------------------------------------------------
 
 // Why a ticket cannot be taken at all; STATUS_OK where it can.
 static status ticket_check(station *s, const message_ticket *t, error *failure)
@@ -83,9 +81,6 @@ static status ticket_check(station *s, const message_ticket *t, error *failure)
         return error_set(failure, STATUS_UNAVAILABLE, "", "the worker drains");
     if (fault_fires(FAULT_TICKET_REFUSE))
         return error_set(failure, STATUS_OVERLOADED, "", "the fault point ticket.refuse is armed");
-    if (job_count_in(s->jobs, JOB_WAITING) >= s->config->queue.waiting)
-        return error_set(failure, STATUS_OVERLOADED, "", "%lld tickets wait already",
-                         (long long)s->config->queue.waiting);
     if (engine_pages_needed(s->engine, (int32_t)t->n_tokens) > engine_facts_of(s->engine)->pages)
         return error_set(failure, STATUS_CONTEXT_LENGTH, "prompt",
                          "the prompt has %zu tokens and the page pool holds %lld", t->n_tokens,
@@ -123,8 +118,14 @@ void station_ticket(station *s, worker_event *event)
     j->message = event->message;
     event->message = NULL;
     result = s->role->begin(s, j, &failure);
-    if (result != STATUS_OK)
+    if (result != STATUS_OK) {
         refuse_job(s, j, result, failure.text);
+        return;
+    }
+    station_admit(s);
+    bool full = job_count_in(s->jobs, JOB_WAITING) > s->config->queue.waiting;
+    if (full && (j = job_find(s->jobs, &key, false)) != NULL && j->state == JOB_WAITING)
+        refuse_job(s, j, STATUS_OVERLOADED, "too many tickets wait already");
 }
 
 void station_cancel(station *s, const worker_event *event)
@@ -149,8 +150,7 @@ void station_router_gone(station *s, const worker_router *router)
     }
 }
 
-// ---- waiting
-// -------------------------------------------------------------------------------------
+// ---- waiting -----------------------------------------------------------------------------------
 
 static bool in_engine(const job *j)
 {
@@ -223,8 +223,7 @@ void station_expire(station *s)
     }
 }
 
-// ---- drain
-// ---------------------------------------------------------------------------------------
+// ---- drain -------------------------------------------------------------------------------------
 
 // What has not begun goes back at once.
 void station_drain(station *s)
@@ -245,8 +244,7 @@ void station_give_back(station *s)
     }
 }
 
-// ---- transfers
-// -----------------------------------------------------------------------------------
+// ---- transfers ---------------------------------------------------------------------------------
 
 // Count a transfer that is over.
 static void count_transfer(station *s, const job *j, const handoff_event *event)

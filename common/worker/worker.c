@@ -31,8 +31,7 @@ static const config_key keys[] = {
 #undef AT
 const config_section worker_config_section = { keys, sizeof(keys) / sizeof(keys[0]) };
 
-// ---- opening
-// -------------------------------------------------------------------------------------
+// ---- opening -----------------------------------------------------------------------------------
 
 static void name_choose(worker *w)
 {
@@ -135,8 +134,7 @@ void worker_close(worker *w)
     free(w);
 }
 
-// ---- events
-// --------------------------------------------------------------------------------------
+// ---- events ------------------------------------------------------------------------------------
 
 static void router_gone(worker_router *r, const char *reason)
 {
@@ -312,8 +310,7 @@ void worker_wait(worker *w, int other_fd, int64_t timeout_us)
     CHECK(ppoll(fds, 3, &limit, NULL) >= 0 || errno == EINTR);
 }
 
-// ---- sending and leaving
-// -------------------------------------------------------------------------
+// ---- sending and leaving -----------------------------------------------------------------------
 
 void worker_send(worker_router *router, const message_to_router *message)
 {

@@ -73,11 +73,13 @@ struct worker {
 };
 
 // ---- join.c
+// The thread: looks up names, asks routers, until w->ending.
 void *worker_join_main(void *argument);
-// Fill `m` from the identity; strings and hashes are borrowed from `w` and `hashes`.
+// Tell the router at this control address that the worker goes; waits for its answer a moment.
 void worker_leave_router(worker *w, const char *url);
 
 // ---- beat.c
+// The thread: speaks to every joined router on time, until w->ending.
 void *worker_beat_main(void *argument);
 
 // ---- resolve.c: names to addresses. Join thread.

@@ -90,8 +90,7 @@ int fake_router_leaves(const fake_router *r)
     return r->leaves;
 }
 
-// ---- pumping
-// -------------------------------------------------------------------------------------
+// ---- pumping -----------------------------------------------------------------------------------
 
 static void join_take(fake_router *r, message_control_request *m)
 {
@@ -250,8 +249,7 @@ bool fake_worker_idle(fake_router *r, const fake_worker *w, int timeout_ms)
     return false;
 }
 
-// ---- sending
-// -------------------------------------------------------------------------------------
+// ---- sending -----------------------------------------------------------------------------------
 
 void fake_worker_send_bytes(fake_worker *w, slice bytes)
 {
@@ -313,8 +311,7 @@ void fake_worker_cancel(fake_worker *w, uint64_t number, uint32_t attempt)
     fake_worker_send(w, &message);
 }
 
-// ---- answers
-// -------------------------------------------------------------------------------------
+// ---- answers -----------------------------------------------------------------------------------
 
 static void update_take(fake_answer *a, const message_token_update *u)
 {
@@ -375,8 +372,7 @@ bool fake_answer_wait(fake_router *r, fake_answer *a, uint64_t number, int timeo
     return ended(a);
 }
 
-// ---- processes
-// -----------------------------------------------------------------------------------
+// ---- processes ---------------------------------------------------------------------------------
 
 // A failed test must not leave processes behind: they would also hold its output open.
 static pid_t started[64];
@@ -430,7 +426,8 @@ pid_t fake_process_start(const char *role, const char *model, const fake_router 
         arguments[count++] = *settings;
     }
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-    // UCX's memory hooks crash one sanitizer in dying threads; its crash handlers hide reports of the other.
+    // UCX's memory hooks crash one sanitizer in dying threads; its crash handlers hide reports of
+    // the other.
     setenv("UCX_MEM_EVENTS", "n", 0);
     setenv("UCX_HANDLE_ERRORS", "none", 0);
 #endif

@@ -45,13 +45,13 @@ static fake_answer ask(fake_worker *w, fake_ticket *t)
     return a;
 }
 
-// ---- facts
-// ---------------------------------------------------------------------------------------
+// ---- facts -------------------------------------------------------------------------------------
 
 static void it_joins_generates_and_gives_its_pages_back(void **state)
 {
     (void)state;
-    begin_with(NULL);
+    begin_with(
+        (const char *const[]){ "queue.waiting=0", NULL }); // where there is room nothing waits
     fake_worker *w = fake_router_worker(router, 1);
     const message_register *about = fake_worker_register(w);
     assert_int_equal(about->role, PENSTOCK__ROLE__ROLE_DECODE);

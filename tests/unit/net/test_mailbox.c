@@ -21,8 +21,7 @@ extern char **environ;
 
 static const int64_t patience_us = 10000000;
 
-// ---- the other process
-// ---------------------------------------------------------------------------
+// ---- the other process -------------------------------------------------------------------------
 
 // penstock test peer: dial the URL and echo every message; "deaf" never pops its events.
 static int peer_main(const char *role, const char *url)
@@ -61,8 +60,7 @@ static void peer_end(pid_t pid)
     waitpid(pid, NULL, 0);
 }
 
-// ---- helpers
-// -------------------------------------------------------------------------------------
+// ---- helpers -----------------------------------------------------------------------------------
 
 static mailbox_event *expect(queue *events, mailbox_event_kind kind)
 {
@@ -130,8 +128,7 @@ static void part(ends *e)
     drop_queue(e->left_events);
 }
 
-// ---- facts
-// ---------------------------------------------------------------------------------------
+// ---- facts -------------------------------------------------------------------------------------
 
 static void messages_arrive_in_order_after_up(void **state)
 {

@@ -10,8 +10,7 @@
 
 #include <cmocka.h>
 
-// ---- good messages
-// -------------------------------------------------------------------------------
+// ---- good messages -----------------------------------------------------------------------------
 
 static int32_t tokens[] = { 1, 2, 300, 40000 };
 
@@ -69,8 +68,7 @@ static void refused_for(ticket_parts *parts, const char *field)
     assert_non_null(strstr(failure.text, field));
 }
 
-// ---- facts
-// ---------------------------------------------------------------------------------------
+// ---- facts -------------------------------------------------------------------------------------
 
 static void a_ticket_comes_out_as_it_went_in(void **state)
 {

@@ -89,8 +89,7 @@ static void assert_same(const fake_answer *a, const fake_answer *b)
     assert_memory_equal(a->hashes, b->hashes, sizeof(a->hashes));
 }
 
-// ---- facts
-// ---------------------------------------------------------------------------------------
+// ---- facts -------------------------------------------------------------------------------------
 
 static void a_handed_over_answer_equals_a_local_one(void **state)
 {
