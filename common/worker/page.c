@@ -41,7 +41,7 @@ static const metrics_spec specs[SPECS] = {
     [SPEC_STEP_SECONDS] = { "penstock_worker_step_seconds", METRICS_HISTOGRAM, "Duration of a step.", { NULL }, BOUNDS(step_bounds) },
     [SPEC_STEP_ROWS] = { "penstock_worker_step_rows", METRICS_HISTOGRAM, "Tokens computed in a step.", { NULL }, BOUNDS(row_bounds) },
     [SPEC_HANDOFF_SECONDS] = { "penstock_worker_handoff_seconds", METRICS_HISTOGRAM, "From the first page of a transfer to its last.", { NULL }, BOUNDS(handoff_bounds) },
-    [SPEC_HANDOFF_BYTES] = { "penstock_worker_handoff_bytes", METRICS_GAUGE, "Bytes of pages moved since the start.", { "direction", NULL }, NULL, 0 },
+    [SPEC_HANDOFF_BYTES] = { "penstock_worker_handoff_bytes_total", METRICS_COUNTER, "Bytes of pages moved.", { "direction", NULL }, NULL, 0 },
     [SPEC_PAGES] = { "penstock_worker_pages", METRICS_GAUGE, "Pages of the pool.", { "state", NULL }, NULL, 0 },
     [SPEC_SEQUENCES] = { "penstock_worker_sequences", METRICS_GAUGE, "Sequences in the batch, and tickets that wait.", { "state", NULL }, NULL, 0 },
     [SPEC_REFUSALS] = { "penstock_worker_refusals_total", METRICS_COUNTER, "Tickets that were not taken.", { "reason", NULL }, NULL, 0 },
@@ -52,13 +52,14 @@ static const metrics_spec specs[SPECS] = {
 // clang-format on
 
 enum { PAGES_FREE, PAGES_HELD, PAGES_QUARANTINED, SEQUENCES_RUNNING, SEQUENCES_WAITING };
-enum { BYTES_SENT = SEQUENCES_WAITING + 1, BYTES_RECEIVED, READY, GAUGES };
+enum { READY = SEQUENCES_WAITING + 1, GAUGES };
 
 struct page {
     metrics *registry;
     metrics_series *counters[PAGE_COUNTERS];
     metrics_series *histograms[PAGE_HISTOGRAMS];
     metrics_series *gauges[GAUGES];
+    metrics_series *bytes_sent, *bytes_received;
     http_thread *http; // NULL: off
     pthread_mutex_t lock;
     worker *worker; // NULL: the model is loading, or the process ends
@@ -88,8 +89,8 @@ static void series_make(page *p)
     p->gauges[PAGES_QUARANTINED] = labelled(p, SPEC_PAGES, "quarantined");
     p->gauges[SEQUENCES_RUNNING] = labelled(p, SPEC_SEQUENCES, "running");
     p->gauges[SEQUENCES_WAITING] = labelled(p, SPEC_SEQUENCES, "waiting");
-    p->gauges[BYTES_SENT] = labelled(p, SPEC_HANDOFF_BYTES, "sent");
-    p->gauges[BYTES_RECEIVED] = labelled(p, SPEC_HANDOFF_BYTES, "received");
+    p->bytes_sent = labelled(p, SPEC_HANDOFF_BYTES, "sent");
+    p->bytes_received = labelled(p, SPEC_HANDOFF_BYTES, "received");
     p->gauges[READY] = metrics_series_of(p->registry, SPEC_READY, NULL);
 }
 
@@ -220,8 +221,9 @@ void page_show(page *p, const worker_state *state, const handoff_stats *stats)
     metrics_set(p->gauges[PAGES_QUARANTINED], (double)state->pages_quarantined);
     metrics_set(p->gauges[SEQUENCES_RUNNING], state->sequences_running);
     metrics_set(p->gauges[SEQUENCES_WAITING], state->sequences_waiting);
-    metrics_set(p->gauges[BYTES_SENT], (double)stats->bytes_sent);
-    metrics_set(p->gauges[BYTES_RECEIVED], (double)stats->bytes_received);
+    metrics_add(p->bytes_sent, (double)stats->bytes_sent - metrics_value(p->bytes_sent));
+    metrics_add(p->bytes_received,
+                (double)stats->bytes_received - metrics_value(p->bytes_received));
 }
 
 static void reason_add(page *p, size_t spec, status reason)

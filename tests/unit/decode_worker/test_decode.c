@@ -1,3 +1,4 @@
+// limit: 120
 // Facts about penstock-decode on its own: one router (of the harness), prompts computed by itself.
 #include "harness/fake/fake_router.h"
 #include "harness/tiny_model.h"
@@ -95,12 +96,15 @@ static void it_joins_generates_and_gives_its_pages_back(void **state)
 static void tickets_that_cannot_be_served_are_refused_with_a_reason(void **state)
 {
     (void)state;
-    begin_with((const char *const[]){ "engine.context=200", NULL });
+    begin_with((const char *const[]){ "engine.context=200", "faults=ticket.refuse:1:0:1", NULL });
     fake_worker *w = fake_router_worker(router, 1);
     static int32_t many[400];
     fake_ticket t;
-    fake_ticket_make(&t, 1, many, 300, 5);
+    fake_ticket_make(&t, 9, prompt, 5, 5);
     fake_answer a = ask(w, &t);
+    assert_int_equal(a.refused_code, STATUS_OVERLOADED);
+    fake_ticket_make(&t, 1, many, 300, 5);
+    a = ask(w, &t);
     assert_int_equal(a.refused_code, STATUS_CONTEXT_LENGTH);
     fake_ticket_make(&t, 2, prompt, 5, 5);
     t.ticket.grammar = "root ::= x";
@@ -195,6 +199,26 @@ static void a_full_pool_makes_tickets_wait_and_nothing_leaks(void **state)
         assert_memory_equal(answers[i].hashes, first->hashes, sizeof(first->hashes));
     }
     assert_true(fake_worker_idle(router, w, patience_ms));
+    end();
+}
+
+static void pages_that_cannot_be_taken_now_and_then_leak_nothing(void **state)
+{
+    (void)state;
+    begin_with((const char *const[]){ "faults=pool.exhaust:0.3", "engine.page_tokens=32", NULL });
+    fake_worker *w = fake_router_worker(router, 1);
+    fake_ticket t;
+    int done = 0;
+    for (uint64_t i = 0; i < 20; i++) {
+        fake_ticket_make(&t, i, prompt, 60, 50); // grows by two pages
+        fake_answer a = ask(w, &t);
+        assert_true(a.finish == PENSTOCK__FINISH__FINISH_LENGTH ||
+                    a.failed_code == STATUS_OVERLOADED);
+        done += a.finish != 0;
+    }
+    assert_in_range(done, 1, 19);
+    assert_true(fake_worker_idle(router, w, patience_ms));
+    assert_true(fake_worker_beat(w)->preemptions > 0);
     end();
 }
 
@@ -441,6 +465,7 @@ int main(void)
         cmocka_unit_test(tickets_that_cannot_be_served_are_refused_with_a_reason),
         cmocka_unit_test(cancel_deadline_and_repetition),
         cmocka_unit_test(a_full_pool_makes_tickets_wait_and_nothing_leaks),
+        cmocka_unit_test(pages_that_cannot_be_taken_now_and_then_leak_nothing),
         cmocka_unit_test(a_lost_router_is_forgotten_and_joined_again),
         cmocka_unit_test(a_signal_drains_and_a_second_one_ends),
         cmocka_unit_test(a_ticket_that_runs_alone_has_no_company),

@@ -1,3 +1,4 @@
+// limit: 120
 // Facts about penstock-prefill together with penstock-decode: a router of the harness, real
 // programs, pages over UCX.
 #include "harness/fake/fake_router.h"
