@@ -320,7 +320,7 @@ static void measure_print(const bench *b, const char *what, int batch, int depth
         2 * (m->tokens * b->work.layer_weights + m->logit_rows * b->work.head_weights);
     printf(b->options.json
                ? "{\"what\":\"%s\",\"tokens\":%.0f,\"batch\":%d,\"depth\":%d,"
-                 "\"tokens_per_s\":%.2f,\"gb_per_s\":%.3f,\"gop_per_s\":%.2f}\n"
+                 "\"tokens_per_s\":%.6g,\"gb_per_s\":%.6g,\"gop_per_s\":%.6g}\n"
                : "%-8s tokens %6.0f  batch %3d  depth %5d  %9.2f tokens/s  %7.3f GB/s  %8.2f "
                  "GOP/s\n",
            what, m->tokens, batch, depth, m->tokens / m->seconds, bytes / m->seconds / 1e9,
