@@ -112,14 +112,12 @@ static void sort_units(cpu_plan *p)
         }
 }
 
-static void run_plan(cpu_operation *o, backend *b, int phase, int thread, int count)
+static void run_plan(cpu_operation *o, backend *b, int phase, int thread, int first, int last)
 {
-    (void)phase;
-    if (thread != 0)
-        return;
+    (void)phase, (void)thread, (void)first, (void)last;
     cut_heads(b->plan, &o->heads);
     int64_t total = cut_rows(o, b->plan);
-    cut_splits(b->plan, &o->heads, total, count);
+    cut_splits(b->plan, &o->heads, total, b->caps.threads);
     sort_units(b->plan);
 }
 
@@ -128,7 +126,7 @@ void cpu_attention_plan(backend_queue *q, const backend_heads *heads, const kv_m
 {
     CHECK(heads->kv_heads > 0 && heads->q_heads % heads->kv_heads == 0);
     CHECK(heads->kv_heads == kv->layout.kv_heads && heads->head_size == kv->layout.head_size);
-    cpu_operation *o = cpu_queue_add(q, run_plan);
+    cpu_operation *o = cpu_queue_add(q, run_plan, 1);
     o->heads = *heads;
     o->kv = *kv;
     o->batch = *batch;
@@ -246,26 +244,24 @@ static void run_merge(const cpu_operation *o, const backend *b, const cpu_merge 
     write_out(o, m->first_row, m->rows, h, all);
 }
 
-static void run_attention(cpu_operation *o, backend *b, int phase, int thread, int count)
+static int item_count(const cpu_operation *o, const backend *b, int phase)
 {
     const cpu_plan *p = b->plan;
-    int items = o->heads.kv_heads * p->head_groups, first, last;
-    int units = phase == 0 ? p->unit_count : p->merge_count;
-    float *scratch = b->scratch[thread].attention;
-    (void)count;
-    while (cpu_take(&o->taken[phase], units * items, 1, &first, &last)) {
-        head_range h = heads_of(o, p, first % items);
-        if (phase == 0)
-            run_unit(o, b, &p->units[first / items], h, scratch);
-        else
-            run_merge(o, b, &p->merges[first / items], h, scratch + CPU_ATTENTION_SCRATCH);
-    }
+    return (phase == 0 ? p->unit_count : p->merge_count) * o->heads.kv_heads * p->head_groups;
 }
 
-static bool merges_follow(const cpu_operation *o, const backend *b, int phase)
+static void run_attention(cpu_operation *o, backend *b, int phase, int thread, int first, int last)
 {
-    (void)o, (void)phase;
-    return b->plan->merge_count > 0;
+    const cpu_plan *p = b->plan;
+    int items = o->heads.kv_heads * p->head_groups;
+    float *scratch = b->scratch[thread].attention;
+    for (int i = first; i < last; i++) {
+        head_range h = heads_of(o, p, i % items);
+        if (phase == 0)
+            run_unit(o, b, &p->units[i / items], h, scratch);
+        else
+            run_merge(o, b, &p->merges[i / items], h, scratch + CPU_ATTENTION_SCRATCH);
+    }
 }
 
 void cpu_attention(backend_queue *q, backend_activation *out, const backend_activation *qkv,
@@ -276,9 +272,10 @@ void cpu_attention(backend_queue *q, backend_activation *out, const backend_acti
     CHECK(out->columns == heads->q_heads * heads->head_size);
     CHECK(out != qkv && batch->rows <= out->rows && batch->rows <= qkv->rows);
     CHECK(layer >= 0 && layer < kv->layout.layers);
-    cpu_operation *o = cpu_queue_add(q, run_attention);
+    cpu_operation *o = cpu_queue_add(q, run_attention, 0);
     o->phases = 2;
-    o->needs_phase = merges_follow;
+    o->count_units = item_count;
+    o->piece_max = 1; // they are long, and the longest come first
     o->y = out;
     o->x = qkv;
     o->heads = *heads;

@@ -177,6 +177,7 @@ void cpu_sort(cpu_sort_entry *entries, int count);
 
 // What a compute thread owns.
 typedef struct cpu_scratch {
+    uint64_t prepared;       // serial of the operation whose input `panel` and `x` hold
     cpu_panel_block *panel;  // one panel of CPU_LOCAL_INPUTS inputs
     float *x;                // [CPU_LOCAL_INPUTS]
     float *out, *up;         // [CPU_CHUNK_TILES][CPU_ROW_BLOCK_MAX][CPU_TILE_ROWS_MAX]
@@ -199,6 +200,7 @@ struct backend {
     float *inputs;
     int sample_columns;   // the widest activation
     cpu_scratch *scratch; // [threads]
+    uint64_t serial;      // operations recorded so far
     cpu_plan *plan;
 };
 
@@ -207,15 +209,21 @@ struct backend {
 typedef struct cpu_operation cpu_operation;
 
 #define CPU_PHASES_MAX 2
-// One recorded operation. `run` is called by every thread, once per phase; a barrier follows each.
+// One recorded operation: phases of independent units (rows, tiles, work items), which threads take
+// in pieces. A phase begins when all units of the one before are finished.
 struct cpu_operation {
-    void (*run)(cpu_operation *o, backend *b, int phase, int thread, int count);
-    // Whether a phase after the first has anything to do; NULL: yes. The same answer on all
-    // threads.
-    bool (*needs_phase)(const cpu_operation *o, const backend *b, int phase);
+    // Units first .. last of a phase; results must not depend on the cut.
+    void (*run)(cpu_operation *o, backend *b, int phase, int thread, int first, int last);
+    // The units of a phase where only the run can tell; NULL: those below. 0: the phase is skipped.
+    int (*count_units)(const cpu_operation *o, const backend *b, int phase);
     int phases;
-    _Atomic int32_t taken[CPU_PHASES_MAX]; // work handed out so far
-    backend_activation *y;
+    int units[CPU_PHASES_MAX];
+    int piece_max;   // units of a piece, at most; 0: no limit
+    uint64_t serial; // of all operations of the backend, from 1
+    // A cache line of their own: units handed out, and units finished.
+    _Alignas(64) _Atomic int32_t taken[CPU_PHASES_MAX];
+    _Atomic int32_t finished[CPU_PHASES_MAX];
+    _Alignas(64) backend_activation *y;
     const backend_activation *x;
     const backend_weight *weight;
     const float *norm, *k_norm;
@@ -236,21 +244,15 @@ struct cpu_operation {
     uint32_t value;
 };
 
-// The next free record, cleared but for `run` and one phase; what was recorded runs first where the
-// list is full.
+// The next free record, cleared but for `run` and one phase of `units`; what was recorded runs
+// first where the list is full.
 cpu_operation *cpu_queue_add(backend_queue *q,
-                             void (*run)(cpu_operation *, backend *, int, int, int));
+                             void (*run)(cpu_operation *, backend *, int, int, int, int),
+                             int units);
 
-// The next piece of `total` in steps of `step`: false when all is taken. Any thread of a run.
-static inline bool cpu_take(_Atomic int32_t *taken, int total, int step, int *first, int *last)
-{
-    int at = atomic_fetch_add_explicit(taken, step, memory_order_relaxed);
-    if (at >= total)
-        return false;
-    *first = at;
-    *last = at + step < total ? at + step : total;
-    return true;
-}
+// The next piece of `total` units: a share of what is left, so that the last pieces are small.
+// False when all are taken. Any thread of a run.
+bool cpu_take(_Atomic int32_t *taken, int total, int threads, int piece_max, int *first, int *last);
 
 // ---- memory -----------------------------------------------------------------------------------
 

@@ -135,30 +135,19 @@ static int tile_count(const cpu_operation *o)
     return total;
 }
 
-// Each thread has a range of its own, one long stream of weights; the last quarter goes in small
-// pieces to whoever comes first.
-static void run_product(cpu_operation *o, backend *b, int phase, int thread, int count)
+static void run_linear(cpu_operation *o, backend *b, int phase, int thread, int first, int last)
 {
     cpu_scratch *scratch = &b->scratch[thread];
-    if (keeps_own_copy(o))
-        prepare_rows(o, b, 0, o->rows, scratch->panel, scratch->x);
-    prepared input = input_of(o, b, thread);
-    int total = tile_count(o), own = count == 1 ? total : total * 3 / 4 / count, first, last;
-    int rest = total - own * count, step = rest / (count * 6);
-    run_tiles(o, b, &input, scratch, thread * own, (thread + 1) * own);
-    while (cpu_take(&o->taken[phase], rest, step < 1 ? 1 : step, &first, &last))
-        run_tiles(o, b, &input, scratch, own * count + first, own * count + last);
-}
-
-static void run_linear(cpu_operation *o, backend *b, int phase, int thread, int count)
-{
-    int first, last;
-    if (phase + 1 == o->phases) {
-        run_product(o, b, phase, thread, count);
+    if (phase + 1 < o->phases) {
+        prepare_rows(o, b, first, last, b->panels, b->inputs);
         return;
     }
-    while (cpu_take(&o->taken[phase], o->rows, 1, &first, &last))
-        prepare_rows(o, b, first, last, b->panels, b->inputs);
+    if (keeps_own_copy(o) && scratch->prepared != o->serial) {
+        prepare_rows(o, b, 0, o->rows, scratch->panel, scratch->x);
+        scratch->prepared = o->serial;
+    }
+    prepared input = input_of(o, b, thread);
+    run_tiles(o, b, &input, scratch, first, last);
 }
 
 void cpu_linear(backend_queue *q, backend_activation *y, const backend_activation *x,
@@ -171,7 +160,7 @@ void cpu_linear(backend_queue *q, backend_activation *y, const backend_activatio
     CHECK(rows >= 0 && rows <= x->rows && rows <= y->rows);
     if (rows == 0)
         return;
-    cpu_operation *o = cpu_queue_add(q, run_linear);
+    cpu_operation *o = cpu_queue_add(q, run_linear, rows);
     o->y = y;
     o->x = x;
     o->weight = w;
@@ -181,4 +170,5 @@ void cpu_linear(backend_queue *q, backend_activation *y, const backend_activatio
     o->epilogue = epilogue;
     bool prepares = w->quantised || norm != NULL;
     o->phases = prepares && !keeps_own_copy(o) ? 2 : 1;
+    o->units[o->phases - 1] = tile_count(o);
 }

@@ -1,6 +1,7 @@
-// The queue: operations are recorded, and a submit runs the whole list on all threads, with one
-// barrier behind each phase of an operation. The step thread takes part, so a submit returns when
-// everything has run. Also the operations that only move bytes.
+// The queue: operations are recorded, and a submit runs the whole list on all threads. A thread
+// takes pieces of the current phase until none is left, waits until those that others took are
+// finished, and goes on; one that comes late walks past what is done. The step thread takes part,
+// so a submit returns when everything has run. Also the operations that only move bytes.
 #include "compute/cpu/cpu.h"
 
 #include <stdlib.h>
@@ -31,21 +32,42 @@ void cpu_queue_close(backend_queue *q)
     cpu_memory_release(q, sizeof *q);
 }
 
-// A barrier before every phase but the very first; the end of the run is one too.
+bool cpu_take(_Atomic int32_t *taken, int total, int threads, int piece_max, int *first, int *last)
+{
+    int32_t at = atomic_load_explicit(taken, memory_order_relaxed), size;
+    do {
+        if (at >= total)
+            return false;
+        size = threads == 1 ? total - at : (total - at) / (2 * threads);
+        if (piece_max > 0 && size > piece_max)
+            size = piece_max;
+        size = size < 1 ? 1 : size;
+    } while (!atomic_compare_exchange_weak_explicit(taken, &at, at + size, memory_order_relaxed,
+                                                    memory_order_relaxed));
+    *first = at;
+    *last = at + size;
+    return true;
+}
+
+static void run_phase(cpu_operation *o, backend *b, int phase, int thread, int count)
+{
+    int total = o->count_units == NULL ? o->units[phase] : o->count_units(o, b, phase);
+    int first, last;
+    while (cpu_take(&o->taken[phase], total, count, o->piece_max, &first, &last)) {
+        o->run(o, b, phase, thread, first, last);
+        int before = atomic_fetch_add(&o->finished[phase], last - first);
+        if (before + last - first == total)
+            cpu_threads_notify(b->threads);
+    }
+    cpu_threads_wait(b->threads, &o->finished[phase], total);
+}
+
 static void run_list(void *context, int thread, int count)
 {
     backend_queue *q = context;
-    backend *b = q->backend;
-    for (int i = 0; i < q->count; i++) {
-        cpu_operation *o = &q->operations[i];
-        for (int phase = 0; phase < o->phases; phase++) {
-            if (phase > 0 && o->needs_phase != NULL && !o->needs_phase(o, b, phase))
-                continue;
-            if (i > 0 || phase > 0)
-                cpu_threads_barrier(b->threads);
-            o->run(o, b, phase, thread, count);
-        }
-    }
+    for (int i = 0; i < q->count; i++)
+        for (int phase = 0; phase < q->operations[i].phases; phase++)
+            run_phase(&q->operations[i], q->backend, phase, thread, count);
 }
 
 static void run_recorded(backend_queue *q)
@@ -58,7 +80,7 @@ static void run_recorded(backend_queue *q)
 }
 
 cpu_operation *cpu_queue_add(backend_queue *q,
-                             void (*run)(cpu_operation *, backend *, int, int, int))
+                             void (*run)(cpu_operation *, backend *, int, int, int, int), int units)
 {
     if (q->count == OPERATIONS_MAX)
         run_recorded(q);
@@ -66,6 +88,8 @@ cpu_operation *cpu_queue_add(backend_queue *q,
     memset(o, 0, sizeof *o);
     o->run = run;
     o->phases = 1;
+    o->units[0] = units;
+    o->serial = ++q->backend->serial;
     return o;
 }
 
@@ -85,36 +109,32 @@ void cpu_queue_wait(backend_queue *q, uint64_t submitted)
     CHECK(submitted <= q->submitted);
 }
 
-static void run_copy(cpu_operation *o, backend *b, int phase, int thread, int count)
+static void run_copy(cpu_operation *o, backend *b, int phase, int thread, int first, int last)
 {
-    (void)b, (void)thread, (void)count;
-    int first, last, pieces = (int)((o->size + COPY_STEP - 1) / COPY_STEP);
-    while (cpu_take(&o->taken[phase], pieces, 1, &first, &last)) {
-        size_t at = (size_t)first * COPY_STEP, left = o->size - at;
-        memcpy((uint8_t *)o->destination + at, (const uint8_t *)o->source + at,
-               left < COPY_STEP ? left : COPY_STEP);
-    }
+    size_t at = (size_t)first * COPY_STEP, end = (size_t)last * COPY_STEP;
+    (void)b, (void)phase, (void)thread;
+    memcpy((uint8_t *)o->destination + at, (const uint8_t *)o->source + at,
+           (end < o->size ? end : o->size) - at);
 }
 
 void cpu_copy(backend_queue *q, void *destination, const void *source, size_t size)
 {
     CHECK(size / COPY_STEP < INT32_MAX);
-    cpu_operation *o = cpu_queue_add(q, run_copy);
+    cpu_operation *o = cpu_queue_add(q, run_copy, (int)((size + COPY_STEP - 1) / COPY_STEP));
     o->destination = destination;
     o->source = source;
     o->size = size;
 }
 
-static void run_signal(cpu_operation *o, backend *b, int phase, int thread, int count)
+static void run_signal(cpu_operation *o, backend *b, int phase, int thread, int first, int last)
 {
-    (void)b, (void)phase, (void)count;
-    if (thread == 0)
-        __atomic_store_n(o->flag, o->value, __ATOMIC_RELEASE);
+    (void)b, (void)phase, (void)thread, (void)first, (void)last;
+    __atomic_store_n(o->flag, o->value, __ATOMIC_RELEASE);
 }
 
 void cpu_signal(backend_queue *q, volatile uint32_t *host_flag, uint32_t value)
 {
-    cpu_operation *o = cpu_queue_add(q, run_signal);
+    cpu_operation *o = cpu_queue_add(q, run_signal, 1);
     o->flag = host_flag;
     o->value = value;
 }

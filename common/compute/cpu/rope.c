@@ -81,35 +81,37 @@ static void store_head(const cpu_operation *o, int sequence, int32_t position, i
                      tile + (value ? token * size + d : d * CPU_TILE_TOKENS + token) * bytes, x[d]);
 }
 
-static void run_rope(cpu_operation *o, backend *b, int phase, int thread, int count)
+// One head of one row: rotated, and stored where it is a k or v.
+static void run_head(const cpu_operation *o, const backend *b, int row, int head)
 {
     const backend_heads *h = &o->heads;
-    int size = h->head_size, heads = h->q_heads + 2 * h->kv_heads, first, last;
-    (void)thread, (void)count;
-    // A batch of one row is a few microseconds in all; pieces of two heads keep two threads busy.
-    while (cpu_take(&o->taken[phase], o->rows * heads, 2, &first, &last))
-        for (int item = first; item < last; item++) {
-            int row = item / heads, head = item % heads;
-            int32_t position = o->batch.positions[row];
-            CHECK(position >= 0 && position < o->rope.position_limit);
-            float *x = o->y->data + row * o->y->stride + (int64_t)head * size;
-            float k[CPU_HEAD_SIZE_MAX];
-            int sequence = o->batch.row_sequence[row];
-            if (head >= h->q_heads + h->kv_heads) {
-                store_head(o, sequence, position, head - h->q_heads - h->kv_heads, true, x);
-                continue;
-            }
-            bool is_query = head < h->q_heads;
-            const float *norm = is_query ? o->norm : o->k_norm;
-            float *at = is_query ? x : k;
-            if (norm != NULL)
-                b->level->norm(x, norm, o->epsilon, size, false, at);
-            else if (!is_query)
-                memcpy(k, x, (size_t)size * sizeof *k);
-            rotate(&o->rope, position, at);
-            if (!is_query)
-                store_head(o, sequence, position, head - h->q_heads, false, k);
-        }
+    int size = h->head_size, sequence = o->batch.row_sequence[row];
+    int32_t position = o->batch.positions[row];
+    CHECK(position >= 0 && position < o->rope.position_limit);
+    float *x = o->y->data + row * o->y->stride + (int64_t)head * size;
+    if (head >= h->q_heads + h->kv_heads) {
+        store_head(o, sequence, position, head - h->q_heads - h->kv_heads, true, x);
+        return;
+    }
+    float k[CPU_HEAD_SIZE_MAX];
+    bool is_query = head < h->q_heads;
+    const float *norm = is_query ? o->norm : o->k_norm;
+    float *at = is_query ? x : k;
+    if (norm != NULL)
+        b->level->norm(x, norm, o->epsilon, size, false, at);
+    else if (!is_query)
+        memcpy(k, x, (size_t)size * sizeof *k);
+    rotate(&o->rope, position, at);
+    if (!is_query)
+        store_head(o, sequence, position, head - h->q_heads, false, k);
+}
+
+static void run_rope(cpu_operation *o, backend *b, int phase, int thread, int first, int last)
+{
+    int heads = o->heads.q_heads + 2 * o->heads.kv_heads;
+    (void)phase, (void)thread;
+    for (int item = first; item < last; item++)
+        run_head(o, b, item / heads, item % heads);
 }
 
 void cpu_rope_store(backend_queue *q, backend_activation *qkv, const backend_heads *heads,
@@ -120,7 +122,8 @@ void cpu_rope_store(backend_queue *q, backend_activation *qkv, const backend_hea
     CHECK(heads->kv_heads == kv->layout.kv_heads && heads->head_size == kv->layout.head_size);
     CHECK(layer >= 0 && layer < kv->layout.layers && batch->rows <= qkv->rows);
     CHECK(rope->dims % 2 == 0 && rope->dims <= heads->head_size);
-    cpu_operation *o = cpu_queue_add(q, run_rope);
+    cpu_operation *o =
+        cpu_queue_add(q, run_rope, batch->rows * (heads->q_heads + 2 * heads->kv_heads));
     o->y = qkv;
     o->heads = *heads;
     o->rope = *rope;
@@ -130,7 +133,6 @@ void cpu_rope_store(backend_queue *q, backend_activation *qkv, const backend_hea
     o->kv = *kv;
     o->layer = layer;
     o->batch = *batch;
-    o->rows = batch->rows;
 }
 
 status cpu_kv_layout(const backend *b, tensor_type type, int page_tokens, int layers, int kv_heads,
@@ -166,14 +168,13 @@ status cpu_kv_layout(const backend *b, tensor_type type, int page_tokens, int la
     return STATUS_OK;
 }
 
-static void run_kv_copy(cpu_operation *o, backend *b, int phase, int thread, int count)
+static void run_kv_copy(cpu_operation *o, backend *b, int phase, int thread, int first, int last)
 {
     int64_t size = o->kv.layout.page_bytes;
     uint8_t *pool = o->kv.memory.data;
-    int first, last;
-    (void)b, (void)thread, (void)count;
-    while (cpu_take(&o->taken[phase], o->rows, 1, &first, &last)) {
-        int32_t from = o->index[2 * first], to = o->index[2 * first + 1];
+    (void)b, (void)phase, (void)thread;
+    for (int i = first; i < last; i++) {
+        int32_t from = o->index[2 * i], to = o->index[2 * i + 1];
         CHECK(from >= 0 && from < o->kv.pages && to >= 0 && to < o->kv.pages && from != to);
         memcpy(pool + to * size, pool + from * size, (size_t)size);
     }
@@ -181,8 +182,7 @@ static void run_kv_copy(cpu_operation *o, backend *b, int phase, int thread, int
 
 void cpu_kv_copy(backend_queue *q, const kv_memory *kv, const int32_t *pairs, int count)
 {
-    cpu_operation *o = cpu_queue_add(q, run_kv_copy);
+    cpu_operation *o = cpu_queue_add(q, run_kv_copy, count);
     o->kv = *kv;
     o->index = pairs;
-    o->rows = count;
 }

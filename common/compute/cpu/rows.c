@@ -4,15 +4,14 @@
 
 #include <string.h>
 
-static void run_embed(cpu_operation *o, backend *b, int phase, int thread, int count)
+static void run_embed(cpu_operation *o, backend *b, int phase, int thread, int first, int last)
 {
     const backend_weight *w = o->weight;
-    int first, last;
-    (void)thread, (void)count;
-    while (cpu_take(&o->taken[phase], o->rows, 1, &first, &last)) {
-        int32_t token = o->index[first];
+    (void)phase, (void)thread;
+    for (int row = first; row < last; row++) {
+        int32_t token = o->index[row];
         CHECK(token >= 0 && token < w->rows);
-        float *y = o->y->data + first * o->y->stride;
+        float *y = o->y->data + row * o->y->stride;
         cpu_weight_row(w, b->level->tile_rows, token, y);
         for (int i = 0; i < w->columns && o->scale != 1; i++)
             y[i] *= o->scale;
@@ -24,22 +23,20 @@ void cpu_embed(backend_queue *q, backend_activation *y, const backend_weight *em
 {
     CHECK(embedding->part_count == 1 && y->columns == embedding->columns);
     CHECK(rows >= 0 && rows <= y->rows);
-    cpu_operation *o = cpu_queue_add(q, run_embed);
+    cpu_operation *o = cpu_queue_add(q, run_embed, rows);
     o->y = y;
     o->weight = embedding;
     o->index = tokens;
-    o->rows = rows;
     o->scale = scale;
 }
 
-static void run_gather(cpu_operation *o, backend *b, int phase, int thread, int count)
+static void run_gather(cpu_operation *o, backend *b, int phase, int thread, int first, int last)
 {
-    int first, last;
-    (void)b, (void)thread, (void)count;
-    while (cpu_take(&o->taken[phase], o->rows, 1, &first, &last)) {
-        int32_t row = o->index[first];
-        CHECK(row >= 0 && row < o->x->rows);
-        memcpy(o->y->data + first * o->y->stride, o->x->data + row * o->x->stride,
+    (void)b, (void)phase, (void)thread;
+    for (int row = first; row < last; row++) {
+        int32_t from = o->index[row];
+        CHECK(from >= 0 && from < o->x->rows);
+        memcpy(o->y->data + row * o->y->stride, o->x->data + from * o->x->stride,
                (size_t)o->x->columns * sizeof(float));
     }
 }
@@ -48,20 +45,18 @@ void cpu_gather(backend_queue *q, backend_activation *y, const backend_activatio
                 const int32_t *index, int rows)
 {
     CHECK(x != y && x->columns == y->columns && rows >= 0 && rows <= y->rows);
-    cpu_operation *o = cpu_queue_add(q, run_gather);
+    cpu_operation *o = cpu_queue_add(q, run_gather, rows);
     o->y = y;
     o->x = x;
     o->index = index;
-    o->rows = rows;
 }
 
-static void run_norm(cpu_operation *o, backend *b, int phase, int thread, int count)
+static void run_norm(cpu_operation *o, backend *b, int phase, int thread, int first, int last)
 {
-    int first, last;
-    (void)thread, (void)count;
-    while (cpu_take(&o->taken[phase], o->rows, 1, &first, &last))
-        b->level->norm(o->x->data + first * o->x->stride, o->norm, o->epsilon, o->x->columns,
-                       o->epilogue == BACKEND_ADD, o->y->data + first * o->y->stride);
+    (void)phase, (void)thread;
+    for (int row = first; row < last; row++)
+        b->level->norm(o->x->data + row * o->x->stride, o->norm, o->epsilon, o->x->columns,
+                       o->epilogue == BACKEND_ADD, o->y->data + row * o->y->stride);
 }
 
 void cpu_norm(backend_queue *q, backend_activation *y, const backend_activation *x,
@@ -70,12 +65,11 @@ void cpu_norm(backend_queue *q, backend_activation *y, const backend_activation 
     CHECK(x != y && x->columns == y->columns && norm != NULL);
     CHECK(epilogue == BACKEND_STORE || epilogue == BACKEND_ADD);
     CHECK(rows >= 0 && rows <= x->rows && rows <= y->rows);
-    cpu_operation *o = cpu_queue_add(q, run_norm);
+    cpu_operation *o = cpu_queue_add(q, run_norm, rows);
     o->y = y;
     o->x = x;
     o->norm = norm;
     o->epsilon = epsilon;
-    o->rows = rows;
     o->epilogue = epilogue;
 }
 

@@ -304,16 +304,15 @@ static void sample_row(const cpu_level *level, const float *raw, const backend_s
     report_top(raw, s->vocabulary, s->top_count, log_sum, r);
 }
 
-static void run_sample(cpu_operation *o, backend *b, int phase, int thread, int count)
+static void run_sample(cpu_operation *o, backend *b, int phase, int thread, int first, int last)
 {
-    int first, last;
-    (void)count;
-    while (cpu_take(&o->taken[phase], o->rows, 1, &first, &last)) {
-        const backend_sample *s = &o->sample_rows[first];
+    (void)phase;
+    for (int row = first; row < last; row++) {
+        const backend_sample *s = &o->sample_rows[row];
         CHECK(s->vocabulary > 0 && s->vocabulary <= o->x->columns);
         CHECK(s->top_count >= 0 && s->top_count <= BACKEND_TOP_MAX);
-        sample_row(b->level, o->x->data + first * o->x->stride, s, &b->scratch[thread],
-                   &o->results[first]);
+        sample_row(b->level, o->x->data + row * o->x->stride, s, &b->scratch[thread],
+                   &o->results[row]);
     }
 }
 
@@ -321,9 +320,9 @@ void cpu_sample(backend_queue *q, const backend_activation *logits, const backen
                 int count, backend_sampled *results)
 {
     CHECK(count >= 0 && count <= logits->rows);
-    cpu_operation *o = cpu_queue_add(q, run_sample);
+    cpu_operation *o = cpu_queue_add(q, run_sample, count);
+    o->piece_max = 1;
     o->x = logits;
     o->sample_rows = rows;
-    o->rows = count;
     o->results = results;
 }

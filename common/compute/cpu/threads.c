@@ -17,6 +17,8 @@
 #define SPIN_US 40
 // After the kernel took the core away inside a run, do not spin for this long.
 #define CALM_US 20000
+#define RUN_OPEN 0x80000000u
+#define PAUSES 64 // between two looks at the clock
 
 // A word that changes once per event, and how many threads sleep on it.
 typedef struct gate {
@@ -25,9 +27,9 @@ typedef struct gate {
 } gate;
 
 struct cpu_threads {
-    gate start;                            // bumped once per run
-    gate phase;                            // bumped once per barrier
-    _Alignas(64) _Atomic uint32_t arrived; // at the current barrier
+    gate start;  // bumped once per run
+    gate news;   // bumped by notify
+    gate inside; // RUN_OPEN, and how many threads beside the caller are in the run
     _Alignas(64) _Atomic uint32_t spin_us; // 0: sleep at once
     cpu_threads_body body;
     void *context;
@@ -61,7 +63,7 @@ static void gate_wait(gate *g, uint32_t seen, uint32_t spin_us)
 {
     uint64_t until = 0;
     while (spin_us != 0) {
-        for (int i = 0; i < 64; i++) {
+        for (int i = 0; i < PAUSES; i++) {
             if (atomic_load_explicit(&g->word, memory_order_acquire) != seen)
                 return;
             __builtin_ia32_pause();
@@ -75,12 +77,17 @@ static void gate_wait(gate *g, uint32_t seen, uint32_t spin_us)
     gate_sleep(g, seen);
 }
 
+static void gate_wake(gate *g)
+{
+    syscall(SYS_futex, &g->word, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL, NULL, 0);
+}
+
 // Both sides are sequentially consistent: either the sleeper sees the new word, or we see it.
 static void gate_open(gate *g)
 {
     atomic_fetch_add(&g->word, 1);
     if (atomic_load(&g->sleepers) != 0)
-        syscall(SYS_futex, &g->word, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL, NULL, 0);
+        gate_wake(g);
 }
 
 static void pin_to(int core)
@@ -92,17 +99,46 @@ static void pin_to(int core)
     (void)sched_setaffinity(0, sizeof set, &set);
 }
 
-void cpu_threads_barrier(cpu_threads *t)
+void cpu_threads_notify(cpu_threads *t)
 {
-    if (t->count == 1)
-        return;
-    uint32_t seen = atomic_load_explicit(&t->phase.word, memory_order_relaxed);
-    if (atomic_fetch_add(&t->arrived, 1) == (uint32_t)t->count - 1) {
-        atomic_store_explicit(&t->arrived, 0, memory_order_relaxed);
-        gate_open(&t->phase);
-        return;
+    gate_open(&t->news);
+}
+
+void cpu_threads_wait(cpu_threads *t, const _Atomic int32_t *counter, int32_t value)
+{
+    uint32_t spin_us = atomic_load_explicit(&t->spin_us, memory_order_relaxed);
+    uint64_t until = spin_us == 0 ? 0 : UINT64_MAX;
+    for (;;) {
+        for (int i = 0; i < PAUSES; i++) {
+            if (atomic_load_explicit(counter, memory_order_acquire) == value)
+                return;
+            __builtin_ia32_pause();
+        }
+        uint64_t now = clock_now_us();
+        if (until == UINT64_MAX)
+            until = now + spin_us;
+        if (now < until)
+            continue;
+        // The word is read before the counter: news after that is not slept through.
+        uint32_t seen = atomic_load(&t->news.word);
+        if (atomic_load(counter) == value)
+            return;
+        gate_sleep(&t->news, seen);
     }
-    gate_wait(&t->phase, seen, atomic_load_explicit(&t->spin_us, memory_order_relaxed));
+}
+
+// Take part in the run that is open now, if one is.
+static void join_run(cpu_threads *t, int index)
+{
+    uint32_t inside = atomic_load(&t->inside.word);
+    do {
+        if ((inside & RUN_OPEN) == 0)
+            return;
+    } while (!atomic_compare_exchange_weak(&t->inside.word, &inside, inside + 1));
+    t->body(t->context, index, t->count);
+    // The last one out of a closed run tells the caller.
+    if (atomic_fetch_sub(&t->inside.word, 1) == 1 && atomic_load(&t->inside.sleepers) != 0)
+        gate_wake(&t->inside);
 }
 
 static void *thread_main(void *argument)
@@ -112,12 +148,13 @@ static void *thread_main(void *argument)
     free(argument);
     if (t->core_count > 0)
         pin_to(t->cores[l.index % t->core_count]);
-    for (uint32_t seen = 0;; seen++) {
+    uint32_t seen = 0;
+    for (;;) {
         gate_wait(&t->start, seen, atomic_load_explicit(&t->spin_us, memory_order_relaxed));
+        seen = atomic_load(&t->start.word);
         if (atomic_load(&t->ending))
             return NULL;
-        t->body(t->context, l.index, t->count);
-        cpu_threads_barrier(t);
+        join_run(t, l.index);
     }
 }
 
@@ -143,9 +180,12 @@ void cpu_threads_run(cpu_threads *t, cpu_threads_body body, void *context)
     look_for_company(t);
     t->body = body;
     t->context = context;
+    atomic_store(&t->inside.word, RUN_OPEN);
     gate_open(&t->start);
     body(context, 0, t->count);
-    cpu_threads_barrier(t);
+    uint32_t inside = atomic_fetch_and(&t->inside.word, ~RUN_OPEN) & ~RUN_OPEN;
+    for (; inside != 0; inside = atomic_load(&t->inside.word))
+        gate_wait(&t->inside, inside, atomic_load_explicit(&t->spin_us, memory_order_relaxed));
 }
 
 void cpu_threads_pin_caller(cpu_threads *t)

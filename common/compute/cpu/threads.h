@@ -1,10 +1,11 @@
-// The CPU backend's compute threads: persistent, pinned, and woken once per submitted list of work.
+// The CPU backend's compute threads: persistent, and woken once per submitted list of work.
 //
-// The thread that calls `cpu_threads_run` (the step thread) takes part as thread 0; the others wait
-// between runs. A run walks a whole list of operations, so threads meet at `cpu_threads_barrier`
-// between operations and are not woken or joined for each of them. Waiting is a short spin with
-// `pause`, then a futex. There is no spin where more threads than cores would run, and none for a
-// while after the kernel had to take the core away from us: spinning then burns the very time that
+// The thread that calls `cpu_threads_run` (the step thread) takes part as thread 0. The others join
+// when the system lets them run: work is handed out piece by piece and nobody waits for a thread
+// that has not begun, so a machine with more to do than cores costs the late thread's share of
+// speed and not a time slice per operation. Waiting for pieces that others hold is a short spin
+// with `pause`, then a futex. There is no spin where more threads than cores would run, and none
+// for a while after the kernel had to take the core away from us: it would burn the very time that
 // the other threads need.
 #pragma once
 
@@ -16,7 +17,8 @@
 
 typedef struct cpu_threads cpu_threads;
 
-// Runs on every thread of a run; `thread` is 0 .. count - 1.
+// Runs on each thread that joins a run, thread 0 always; `thread` is 0 .. count - 1. It must come
+// to its end whether or not any other thread joins.
 typedef void (*cpu_threads_body)(void *context, int thread, int count);
 
 // How many threads this process may keep busy: the cores of its affinity mask, or the cgroup's CPU
@@ -41,8 +43,10 @@ void cpu_threads_pin_caller(cpu_threads *t);
 void cpu_threads_close(cpu_threads *t);
 int cpu_threads_count(const cpu_threads *t);
 
-// Run `body` on all threads and return when each of them has left it. One caller at a time.
+// Run `body` on all threads that come, and return when each of them has left it. One caller at a
+// time.
 void cpu_threads_run(cpu_threads *t, cpu_threads_body body, void *context);
-// Inside a run: returns when every thread of the run has called it. What any thread wrote before is
-// visible to all after.
-void cpu_threads_barrier(cpu_threads *t);
+// Inside a run: return when *counter is `value`; what was written before it became that is visible
+// then. Whoever makes it so must call notify.
+void cpu_threads_wait(cpu_threads *t, const _Atomic int32_t *counter, int32_t value);
+void cpu_threads_notify(cpu_threads *t);

@@ -80,8 +80,8 @@ static void pack_tiles(void *context, int thread, int count)
     cpu_segment *s = task->segment;
     int64_t row_bytes = tensor_row_bytes(s->type, task->columns);
     int first, last;
-    (void)thread, (void)count;
-    while (cpu_take(&task->taken, s->tiles, 8, &first, &last))
+    (void)thread;
+    while (cpu_take(&task->taken, s->tiles, count, 0, &first, &last))
         for (int row = first * task->tile_rows; row < last * task->tile_rows && row < s->rows;
              row++)
             pack_row(s->type, task->tile_rows, row % task->tile_rows,

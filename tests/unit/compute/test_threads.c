@@ -1,6 +1,7 @@
 #include "compute/cpu/threads.h"
 
 #include <sched.h>
+#include <stdatomic.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,40 +13,61 @@
 
 #include <cmocka.h>
 
+#define PHASES 64
+#define UNITS 5
+
 typedef struct round_trip {
     cpu_threads *threads;
-    int phases;
-    int seen[8][64]; // [thread][phase]
-    bool wrong;
+    int run;
+    _Atomic int32_t taken[PHASES], finished[PHASES];
+    int marks[PHASES][UNITS]; // the run that wrote each unit last
+    _Atomic bool wrong;
 } round_trip;
 
-// In each phase every thread writes its own mark, and after the barrier sees those of all others.
+// Units of each phase are taken by whoever comes; after the wait all of them are there to see.
 static void walk(void *context, int thread, int count)
 {
     round_trip *r = context;
-    for (int phase = 0; phase < r->phases; phase++) {
-        r->seen[thread][phase]++;
-        cpu_threads_barrier(r->threads);
-        for (int other = 0; other < count; other++)
-            if (r->seen[other][phase] != r->seen[thread][phase])
-                __atomic_store_n(&r->wrong, true, __ATOMIC_RELAXED);
+    (void)thread, (void)count;
+    for (int phase = 0; phase < PHASES; phase++) {
+        for (int unit; (unit = atomic_fetch_add(&r->taken[phase], 1)) < UNITS;) {
+            r->marks[phase][unit] = r->run;
+            if (atomic_fetch_add(&r->finished[phase], 1) + 1 == UNITS)
+                cpu_threads_notify(r->threads);
+        }
+        cpu_threads_wait(r->threads, &r->finished[phase], UNITS);
+        for (int unit = 0; unit < UNITS; unit++)
+            if (r->marks[phase][unit] != r->run)
+                atomic_store(&r->wrong, true);
     }
 }
 
-static void every_thread_sees_what_others_wrote_before_a_barrier(void **state)
+static void walk_once(round_trip *r)
+{
+    r->run++;
+    for (int phase = 0; phase < PHASES; phase++) {
+        atomic_store(&r->taken[phase], 0);
+        atomic_store(&r->finished[phase], 0);
+    }
+    cpu_threads_run(r->threads, walk, r);
+    for (int phase = 0; phase < PHASES; phase++)
+        for (int unit = 0; unit < UNITS; unit++)
+            assert_int_equal(r->marks[phase][unit], r->run);
+}
+
+static void a_phase_sees_all_that_the_one_before_wrote(void **state)
 {
     (void)state;
     for (int count = 1; count <= 5; count += 2) {
-        round_trip r = { .phases = 64 };
+        static round_trip r;
         error failure;
+        memset(&r, 0, sizeof r);
         assert_int_equal(cpu_threads_open(count, NULL, 0, &r.threads, &failure), STATUS_OK);
         assert_int_equal(cpu_threads_count(r.threads), count);
-        for (int run = 0; run < 20; run++)
-            cpu_threads_run(r.threads, walk, &r);
+        for (int run = 0; run < 200; run++)
+            walk_once(&r);
         cpu_threads_close(r.threads);
         assert_false(r.wrong);
-        for (int thread = 0; thread < count; thread++)
-            assert_int_equal(r.seen[thread][63], 20);
     }
 }
 
@@ -53,15 +75,31 @@ static void every_thread_sees_what_others_wrote_before_a_barrier(void **state)
 static void threads_that_fell_asleep_are_woken(void **state)
 {
     (void)state;
-    round_trip r = { .phases = 2 };
+    static round_trip r;
     error failure;
+    memset(&r, 0, sizeof r);
     assert_int_equal(cpu_threads_open(2, NULL, 0, &r.threads, &failure), STATUS_OK);
     for (int run = 0; run < 20; run++) {
-        cpu_threads_run(r.threads, walk, &r);
+        walk_once(&r);
         usleep(2000);
     }
     cpu_threads_close(r.threads);
-    assert_int_equal(r.seen[1][1], 20);
+    assert_false(r.wrong);
+}
+
+// Both threads on one core: the second joins when it can, and nobody waits for it before.
+static void a_run_ends_without_threads_that_come_late(void **state)
+{
+    (void)state;
+    static round_trip r;
+    int core = sched_getcpu();
+    error failure;
+    memset(&r, 0, sizeof r);
+    assert_int_equal(cpu_threads_open(4, &core, 1, &r.threads, &failure), STATUS_OK);
+    cpu_threads_pin_caller(r.threads);
+    for (int run = 0; run < 50; run++)
+        walk_once(&r);
+    cpu_threads_close(r.threads);
     assert_false(r.wrong);
 }
 
@@ -79,10 +117,10 @@ static void named_cores_pin_the_caller_until_the_end(void **state)
     assert_int_equal(sched_getaffinity(0, sizeof during, &during), 0);
     assert_int_equal(CPU_COUNT(&during), 1);
     assert_true(CPU_ISSET(core, &during));
-    round_trip r = { .threads = threads, .phases = 4 };
-    cpu_threads_run(threads, walk, &r);
+    static round_trip r;
+    r.threads = threads;
+    walk_once(&r);
     cpu_threads_close(threads);
-    assert_int_equal(r.seen[1][3], 1);
     assert_int_equal(sched_getaffinity(0, sizeof after, &after), 0);
     assert_true(CPU_EQUAL(&before, &after));
 }
@@ -197,7 +235,8 @@ static void at_least_one_thread_is_available(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_thread_sees_what_others_wrote_before_a_barrier),
+        cmocka_unit_test(a_phase_sees_all_that_the_one_before_wrote),
+        cmocka_unit_test(a_run_ends_without_threads_that_come_late),
         cmocka_unit_test(threads_that_fell_asleep_are_woken),
         cmocka_unit_test(named_cores_pin_the_caller_until_the_end),
         cmocka_unit_test(core_lists_are_parsed_and_checked),
