@@ -6,13 +6,41 @@ typedef struct type_row {
     tensor_type type;
     const char *name;
     int elements, bytes;
+    void (*decode)(const uint8_t *block, float *values);
 } type_row;
 
+static void decode_f32(const uint8_t *block, float *values);
+static void decode_f16(const uint8_t *block, float *values);
+static void decode_bf16(const uint8_t *block, float *values);
+static void decode_q4_0(const uint8_t *block, float *values);
+static void decode_q4_1(const uint8_t *block, float *values);
+static void decode_q5_0(const uint8_t *block, float *values);
+static void decode_q5_1(const uint8_t *block, float *values);
+static void decode_q8_0(const uint8_t *block, float *values);
+static void decode_q4_k(const uint8_t *block, float *values);
+static void decode_q5_k(const uint8_t *block, float *values);
+static void decode_q6_k(const uint8_t *block, float *values);
+
+// clang-format off
 static const type_row types[] = {
-    { TENSOR_F32, "f32", 1, 4 },     { TENSOR_F16, "f16", 1, 2 },
-    { TENSOR_BF16, "bf16", 1, 2 },   { TENSOR_Q4_0, "q4_0", 32, 18 },
-    { TENSOR_Q4_1, "q4_1", 32, 20 }, { TENSOR_Q8_0, "q8_0", 32, 34 },
+    { TENSOR_F32,  "f32",  1,   4,   decode_f32 },
+    { TENSOR_F16,  "f16",  1,   2,   decode_f16 },
+    { TENSOR_BF16, "bf16", 1,   2,   decode_bf16 },
+    { TENSOR_Q4_0, "q4_0", 32,  18,  decode_q4_0 },
+    { TENSOR_Q4_1, "q4_1", 32,  20,  decode_q4_1 },
+    { TENSOR_Q5_0, "q5_0", 32,  22,  decode_q5_0 },
+    { TENSOR_Q5_1, "q5_1", 32,  24,  decode_q5_1 },
+    { TENSOR_Q8_0, "q8_0", 32,  34,  decode_q8_0 },
+    { TENSOR_Q4_K, "q4_k", 256, 144, decode_q4_k },
+    { TENSOR_Q5_K, "q5_k", 256, 176, decode_q5_k },
+    { TENSOR_Q6_K, "q6_k", 256, 210, decode_q6_k },
 };
+// clang-format on
+
+const char *tensor_type_names(void)
+{
+    return "f32, f16, bf16, q4_0, q4_1, q5_0, q5_1, q8_0, q4_k, q5_k and q6_k";
+}
 
 static const type_row *row_of(tensor_type type)
 {
@@ -96,38 +124,193 @@ static uint16_t read_u16(const uint8_t *p)
     return v;
 }
 
-static void decode_block(tensor_type type, const uint8_t *block, float *values)
+// ---- blocks -----------------------------------------------------------------------------------
+
+static float half_at(const uint8_t *p)
 {
-    float d = tensor_f16_to_f32(read_u16(block));
-    if (type == TENSOR_Q8_0) {
-        for (int i = 0; i < 32; i++)
-            values[i] = d * (float)(int8_t)block[2 + i];
-        return;
+    return tensor_f16_to_f32(read_u16(p));
+}
+
+// Nibbles of 32 elements in 16 bytes: 0..15 low, 16..31 high.
+static void take_nibbles(const uint8_t *bytes, uint8_t q[32])
+{
+    for (int i = 0; i < 16; i++) {
+        q[i] = bytes[i] & 15;
+        q[16 + i] = bytes[i] >> 4;
     }
-    float m = type == TENSOR_Q4_1 ? tensor_f16_to_f32(read_u16(block + 2)) : 0;
-    const uint8_t *nibbles = block + (type == TENSOR_Q4_1 ? 4 : 2);
+}
+
+// The fifth bits: bit i of a little-endian word of 32 belongs to element i.
+static void add_fifth_bits(const uint8_t *bits, uint8_t q[32])
+{
+    for (int i = 0; i < 32; i++)
+        q[i] |= (uint8_t)((bits[i / 8] >> i % 8 & 1) << 4);
+}
+
+// 32 nibbles of a K block: two parts share 32 bytes, the even one has the low nibbles.
+static void take_k_nibbles(const uint8_t *bytes, int part, uint8_t q[32])
+{
+    for (int i = 0; i < 32; i++)
+        q[i] = part % 2 == 0 ? bytes[32 * (part / 2) + i] & 15 : bytes[32 * (part / 2) + i] >> 4;
+}
+
+// 128 elements share 64 bytes of low nibbles and 32 bytes of pairs of high bits.
+static void take_q6_k(const uint8_t *block, int part, uint8_t q[32])
+{
+    const uint8_t *low = block + 64 * (part / 4) + 32 * (part % 2);
+    const uint8_t *high = block + 128 + 32 * (part / 4);
     for (int i = 0; i < 32; i++) {
-        int nibble = i < 16 ? nibbles[i] & 15 : nibbles[i - 16] >> 4;
-        values[i] = type == TENSOR_Q4_1 ? d * (float)nibble + m : d * (float)(nibble - 8);
+        int nibble = part % 4 < 2 ? low[i] & 15 : low[i] >> 4;
+        q[i] = (uint8_t)(nibble | (high[i] >> 2 * (part % 4) & 3) << 4);
+    }
+}
+
+void tensor_quants(tensor_type type, const void *block, int part, uint8_t q[32])
+{
+    const uint8_t *b = block;
+    switch (type) {
+    case TENSOR_Q4_0:
+        take_nibbles(b + 2, q);
+        return;
+    case TENSOR_Q4_1:
+        take_nibbles(b + 4, q);
+        return;
+    case TENSOR_Q5_0:
+        take_nibbles(b + 6, q);
+        add_fifth_bits(b + 2, q);
+        return;
+    case TENSOR_Q5_1:
+        take_nibbles(b + 8, q);
+        add_fifth_bits(b + 4, q);
+        return;
+    case TENSOR_Q8_0:
+        memcpy(q, b + 2, 32);
+        return;
+    case TENSOR_Q4_K:
+        take_k_nibbles(b + 16, part, q);
+        return;
+    case TENSOR_Q5_K:
+        take_k_nibbles(b + 48, part, q);
+        for (int i = 0; i < 32; i++)
+            q[i] |= (uint8_t)((b[16 + i] >> part & 1) << 4);
+        return;
+    case TENSOR_Q6_K:
+        take_q6_k(b, part, q);
+        return;
+    case TENSOR_F32:
+    case TENSOR_F16:
+    case TENSOR_BF16:
+        break;
+    }
+    CHECK(!"a type of blocks");
+}
+
+// Eight pairs of 6 bits in 12 bytes: the first four in the low bits of bytes 0..7, the others in
+// bytes 8..11 and the high bits of 0..7.
+void tensor_k_scales(const void *block, int part, uint8_t *scale, uint8_t *minimum)
+{
+    const uint8_t *s = (const uint8_t *)block + 4;
+    if (part < 4) {
+        *scale = s[part] & 63;
+        *minimum = s[part + 4] & 63;
+    } else {
+        *scale = (uint8_t)((s[part + 4] & 15) | s[part - 4] >> 6 << 4);
+        *minimum = (uint8_t)(s[part + 4] >> 4 | s[part] >> 6 << 4);
+    }
+}
+
+static void decode_f32(const uint8_t *block, float *values)
+{
+    memcpy(values, block, 4);
+}
+
+static void decode_f16(const uint8_t *block, float *values)
+{
+    *values = half_at(block);
+}
+
+static void decode_bf16(const uint8_t *block, float *values)
+{
+    uint32_t bits = (uint32_t)read_u16(block) << 16;
+    memcpy(values, &bits, 4);
+}
+
+// values = d * (q - surplus), or d * q + m with the f16 behind d.
+static void decode_32(tensor_type type, const uint8_t *block, int surplus, bool minimum,
+                      float *values)
+{
+    uint8_t q[32];
+    float d = half_at(block), m = minimum ? half_at(block + 2) : 0;
+    tensor_quants(type, block, 0, q);
+    for (int i = 0; i < 32; i++)
+        values[i] = minimum ? d * (float)q[i] + m : d * (float)(q[i] - surplus);
+}
+
+static void decode_q4_0(const uint8_t *block, float *values)
+{
+    decode_32(TENSOR_Q4_0, block, 8, false, values);
+}
+
+static void decode_q4_1(const uint8_t *block, float *values)
+{
+    decode_32(TENSOR_Q4_1, block, 0, true, values);
+}
+
+static void decode_q5_0(const uint8_t *block, float *values)
+{
+    decode_32(TENSOR_Q5_0, block, 16, false, values);
+}
+
+static void decode_q5_1(const uint8_t *block, float *values)
+{
+    decode_32(TENSOR_Q5_1, block, 0, true, values);
+}
+
+static void decode_q8_0(const uint8_t *block, float *values)
+{
+    float d = half_at(block);
+    for (int i = 0; i < 32; i++)
+        values[i] = d * (float)(int8_t)block[2 + i];
+}
+
+static void decode_k(tensor_type type, const uint8_t *block, float *values)
+{
+    float d = half_at(block), least = half_at(block + 2);
+    for (int part = 0; part < 8; part++) {
+        uint8_t q[32], scale, minimum;
+        tensor_quants(type, block, part, q);
+        tensor_k_scales(block, part, &scale, &minimum);
+        for (int i = 0; i < 32; i++)
+            *values++ = d * (float)scale * (float)q[i] - least * (float)minimum;
+    }
+}
+
+static void decode_q4_k(const uint8_t *block, float *values)
+{
+    decode_k(TENSOR_Q4_K, block, values);
+}
+
+static void decode_q5_k(const uint8_t *block, float *values)
+{
+    decode_k(TENSOR_Q5_K, block, values);
+}
+
+static void decode_q6_k(const uint8_t *block, float *values)
+{
+    float d = half_at(block + 208);
+    for (int part = 0; part < 8; part++) {
+        uint8_t q[32];
+        tensor_quants(TENSOR_Q6_K, block, part, q);
+        for (int i = 0; i < 32; i++)
+            *values++ = d * (float)(int8_t)block[192 + 2 * part + i / 16] * (float)(q[i] - 32);
     }
 }
 
 void tensor_decode(tensor_type type, const void *row, int64_t count, float *values)
 {
-    const uint8_t *bytes = row;
-    if (type == TENSOR_F32) {
-        memcpy(values, row, (size_t)count * sizeof *values);
-    } else if (type == TENSOR_F16) {
-        for (int64_t i = 0; i < count; i++)
-            values[i] = tensor_f16_to_f32(read_u16(bytes + 2 * i));
-    } else if (type == TENSOR_BF16) {
-        for (int64_t i = 0; i < count; i++) {
-            uint32_t bits = (uint32_t)read_u16(bytes + 2 * i) << 16;
-            memcpy(values + i, &bits, 4);
-        }
-    } else {
-        CHECK(tensor_block_bytes(type) != 0 && count % 32 == 0);
-        for (int64_t i = 0; i < count; i += 32, bytes += tensor_block_bytes(type))
-            decode_block(type, bytes, values + i);
-    }
+    const type_row *t = row_of(type);
+    const uint8_t *block = row;
+    CHECK(t != NULL && count % t->elements == 0);
+    for (int64_t i = 0; i < count; i += t->elements, block += t->bytes)
+        t->decode(block, values + i);
 }

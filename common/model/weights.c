@@ -51,9 +51,8 @@ static status tensor_use(loader *l, int layer, const char *name, const char *kin
     const gguf_tensor *t = *found;
     if (tensor_block_elements((tensor_type)t->type) == 0)
         return error_set(l->failure, STATUS_UNSUPPORTED, "type",
-                         "tensor %.*s has type %s; this build computes F32, F16, Q8_0, Q4_0 and "
-                         "Q4_1",
-                         (int)t->name.size, t->name.data, gguf_type_name(t->type));
+                         "tensor %.*s has type %s; this build computes %s", (int)t->name.size,
+                         t->name.data, gguf_type_name(t->type), tensor_type_names());
     CHECK(l->used_count < gguf_tensor_count(l->file));
     l->used[l->used_count++] = t;
     return STATUS_OK;

@@ -33,7 +33,9 @@ EMULATED_FLOATS_1(max_ps, _mm256_max_ps)
         return (emulated_integers){ op(a.low, b.low), op(a.high, b.high) };                        \
     }
 EMULATED_INTEGERS_1(add_epi32, _mm256_add_epi32)
+EMULATED_INTEGERS_1(mullo_epi32, _mm256_mullo_epi32)
 EMULATED_INTEGERS_1(and_si512, _mm256_and_si256)
+EMULATED_INTEGERS_1(or_si512, _mm256_or_si256)
 EMULATED_INTEGERS_1(xor_si512, _mm256_xor_si256)
 
 static inline emulated_floats emulated_fmadd_ps(emulated_floats a, emulated_floats b,
@@ -100,6 +102,21 @@ static inline emulated_integers emulated_srli_epi16(emulated_integers a, unsigne
     return (emulated_integers){ _mm256_srli_epi16(a.low, (int)count),
                                 _mm256_srli_epi16(a.high, (int)count) };
 }
+static inline emulated_integers emulated_slli_epi16(emulated_integers a, unsigned count)
+{
+    return (emulated_integers){ _mm256_slli_epi16(a.low, (int)count),
+                                _mm256_slli_epi16(a.high, (int)count) };
+}
+static inline emulated_integers emulated_cvtepu8_epi32(__m128i a)
+{
+    return (emulated_integers){ _mm256_cvtepu8_epi32(a),
+                                _mm256_cvtepu8_epi32(_mm_srli_si128(a, 8)) };
+}
+static inline emulated_integers emulated_cvtepi8_epi32(__m128i a)
+{
+    return (emulated_integers){ _mm256_cvtepi8_epi32(a),
+                                _mm256_cvtepi8_epi32(_mm_srli_si128(a, 8)) };
+}
 static inline emulated_floats emulated_castsi512_ps(emulated_integers a)
 {
     return (emulated_floats){ _mm256_castsi256_ps(a.low), _mm256_castsi256_ps(a.high) };
@@ -159,7 +176,9 @@ static inline emulated_integers emulated_dpbusd_epi32(emulated_integers sum, emu
 #undef _mm512_extractf32x8_ps
 #define _mm512_extractf32x8_ps(x, half) ((half) == 1 ? (x).high : (x).low)
 #define _mm512_add_epi32 emulated_add_epi32
+#define _mm512_mullo_epi32 emulated_mullo_epi32
 #define _mm512_and_si512 emulated_and_si512
+#define _mm512_or_si512 emulated_or_si512
 #define _mm512_xor_si512 emulated_xor_si512
 #define _mm512_set1_epi32 emulated_set1_epi32
 #define _mm512_set1_epi8 emulated_set1_epi8
@@ -167,6 +186,9 @@ static inline emulated_integers emulated_dpbusd_epi32(emulated_integers sum, emu
 #define _mm512_loadu_si512 emulated_loadu_si512
 #define _mm512_slli_epi32 emulated_slli_epi32
 #define _mm512_srli_epi16 emulated_srli_epi16
+#define _mm512_slli_epi16 emulated_slli_epi16
+#define _mm512_cvtepu8_epi32 emulated_cvtepu8_epi32
+#define _mm512_cvtepi8_epi32 emulated_cvtepi8_epi32
 #define _mm512_castsi512_ps emulated_castsi512_ps
 #define _mm512_castps_si512 emulated_castps_si512
 #define _mm512_cvtepi32_ps emulated_cvtepi32_ps

@@ -148,10 +148,19 @@ static void random_block(tensor_type type, float scale, uint8_t *block)
     default:
         break;
     }
-    for (int i = 2; i < bytes; i++)
+    for (int i = 0; i < bytes; i++)
         block[i] = (uint8_t)random_next();
+    if (type == TENSOR_Q6_K) { // quants of 6 bits, scales of 8, then the f16
+        put_half(block + 208, scale * random_float(0.5f, 1.5f) / 1024);
+        return;
+    }
+    if (type == TENSOR_Q4_K || type == TENSOR_Q5_K) {
+        put_half(block, scale * random_float(0.5f, 1.5f) / 512);
+        put_half(block + 2, scale * random_float(0.5f, 1.5f) / 64);
+        return;
+    }
     put_half(block, scale * random_float(0.5f, 1.5f) / (type == TENSOR_Q8_0 ? 64 : 4));
-    if (type == TENSOR_Q4_1)
+    if (type == TENSOR_Q4_1 || type == TENSOR_Q5_1)
         put_half(block + 2, -scale * random_float(0.5f, 3));
 }
 

@@ -7,8 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const tensor_type types[] = { TENSOR_F32,  TENSOR_F16,  TENSOR_BF16,
-                                     TENSOR_Q4_0, TENSOR_Q4_1, TENSOR_Q8_0 };
+static const tensor_type types[] = { TENSOR_F32,  TENSOR_F16,  TENSOR_BF16, TENSOR_Q4_0,
+                                     TENSOR_Q4_1, TENSOR_Q5_0, TENSOR_Q5_1, TENSOR_Q8_0,
+                                     TENSOR_Q4_K, TENSOR_Q5_K, TENSOR_Q6_K };
 #define TYPES (sizeof types / sizeof types[0])
 
 typedef struct problem {
@@ -42,8 +43,11 @@ static void fill_input(problem *p, bool grid)
 static problem problem_make(tensor_type type, backend_epilogue epilogue, bool grid)
 {
     problem p = { .epilogue = epilogue, .rows = random_between(1, 12) };
-    p.quantised = tensor_block_elements(type) == 32;
-    p.columns = p.quantised ? 32 * random_between(1, 9) : random_between(1, 150);
+    int elements = tensor_block_elements(type);
+    p.quantised = elements > 1;
+    p.columns = elements == 32  ? 32 * random_between(1, 9)
+                : elements > 32 ? elements * random_between(1, 3)
+                                : random_between(1, 150);
     bool paired = epilogue == BACKEND_SWIGLU;
     p.source = (backend_weight_source){ .parts = p.parts, .pair_rows = paired };
     p.source.part_count = paired ? 2 : random_between(1, 3);
@@ -84,6 +88,12 @@ static float *solve(device *d, const problem *p, int first, int rows)
     return values;
 }
 
+// Its weights are differences, so the terms that are added are larger than the weights.
+static bool has_minimum(tensor_type type)
+{
+    return type == TENSOR_Q4_1 || type == TENSOR_Q5_1 || type == TENSOR_Q4_K || type == TENSOR_Q5_K;
+}
+
 typedef struct answer {
     double value, tolerance;
 } answer;
@@ -103,7 +113,7 @@ static answer product(const problem *p, int stacked, const double *x, bool grid)
         a.value += (double)p->bias[stacked];
     double terms = p->quantised ? p->columns / 32.0 * 3 : p->columns;
     a.tolerance =
-        (terms + 8) * 0x1p-24 * (magnitude * (p->parts[part].type == TENSOR_Q4_1 ? 4 : 1) + 1);
+        (terms + 8) * 0x1p-24 * (magnitude * (has_minimum(p->parts[part].type) ? 4 : 1) + 1);
     if (p->quantised && !grid)
         a.tolerance += 1.01 * oracle_rounding(&p->parts[part], row, x);
     return a;
@@ -182,14 +192,15 @@ static void products_match_double_precision(void **state)
 static void check_unit_vectors(device *d)
 {
     for (size_t t = 0; t < TYPES; t++) {
-        problem p = { .rows = 64, .columns = 64, .out_rows = 19, .epilogue = BACKEND_STORE };
-        p.quantised = tensor_block_elements(types[t]) == 32;
-        p.parts[0] = (tensor_view){ "w", types[t], 19, 64, random_tensor(types[t], 19, 64, 1) };
+        int size = tensor_block_elements(types[t]) > 64 ? 256 : 64;
+        problem p = { .rows = size, .columns = size, .out_rows = 19, .epilogue = BACKEND_STORE };
+        p.quantised = tensor_block_elements(types[t]) > 1;
+        p.parts[0] = (tensor_view){ "w", types[t], 19, size, random_tensor(types[t], 19, size, 1) };
         p.source = (backend_weight_source){ .parts = p.parts, .part_count = 1 };
-        p.x = floats_of(64 * 64);
-        for (int i = 0; i < 64; i++)
-            p.x[i * 64 + i] = 1;
-        p.before = floats_of(64 * 19);
+        p.x = floats_of((size_t)(size * size));
+        for (int i = 0; i < size; i++)
+            p.x[i * size + i] = 1;
+        p.before = floats_of((size_t)(size * 19));
         check_problem(d, &p, true);
         problem_free(&p);
     }
@@ -269,21 +280,32 @@ static void what_is_no_number_stays_so(void **state)
 // A sum of the largest products that the integer paths can meet.
 static void check_extremes(device *d)
 {
-    const tensor_type quantised[] = { TENSOR_Q4_0, TENSOR_Q4_1, TENSOR_Q8_0 };
-    for (size_t t = 0; t < 3; t++)
+    // Where the quants of a block lie: the rest of it is scales.
+    static const struct {
+        tensor_type type;
+        int first, last;
+    } quantised[] = { { TENSOR_Q4_0, 2, 18 },  { TENSOR_Q4_1, 4, 20 }, { TENSOR_Q5_0, 2, 22 },
+                      { TENSOR_Q5_1, 4, 24 },  { TENSOR_Q8_0, 2, 34 }, { TENSOR_Q4_K, 4, 144 },
+                      { TENSOR_Q5_K, 4, 176 }, { TENSOR_Q6_K, 0, 208 } };
+    for (size_t t = 0; t < sizeof quantised / sizeof quantised[0]; t++)
         for (int sign = 0; sign < 4; sign++) {
-            problem p = { .rows = 5, .columns = 64, .out_rows = 17, .quantised = true };
-            uint8_t *data = random_tensor(quantised[t], 17, 64, 1);
-            int bytes = tensor_block_bytes(quantised[t]),
-                head = quantised[t] == TENSOR_Q4_1 ? 4 : 2;
-            for (int i = 0; i < 17 * 2 * bytes; i++)
-                if (i % bytes >= head)
-                    data[i] = quantised[t] == TENSOR_Q8_0 ? (sign & 1 ? 0x80 : 0x7f)
-                                                          : (sign & 1 ? 0 : 0xff);
-            p.parts[0] = (tensor_view){ "w", quantised[t], 17, 64, data };
+            tensor_type type = quantised[t].type;
+            int columns = tensor_block_elements(type) * 2, bytes = tensor_block_bytes(type);
+            problem p = { .rows = 5, .columns = columns, .out_rows = 17, .quantised = true };
+            uint8_t *data = random_tensor(type, 17, columns, 1);
+            for (int i = 0; i < 17 * 2 * bytes; i++) {
+                int at = i % bytes;
+                if (at < quantised[t].first || at >= quantised[t].last)
+                    continue;
+                if (type == TENSOR_Q8_0 || (type == TENSOR_Q6_K && at >= 192))
+                    data[i] = sign & 1 ? 0x80 : 0x7f;
+                else
+                    data[i] = sign & 1 ? 0 : 0xff;
+            }
+            p.parts[0] = (tensor_view){ "w", type, 17, columns, data };
             p.source = (backend_weight_source){ .parts = p.parts, .part_count = 1 };
-            p.x = floats_of(5 * 64);
-            for (int i = 0; i < 5 * 64; i++)
+            p.x = floats_of((size_t)(5 * columns));
+            for (int i = 0; i < 5 * columns; i++)
                 p.x[i] = sign & 2 ? -1 : 1;
             p.before = floats_of(5 * 17);
             check_problem(d, &p, true);
@@ -302,7 +324,7 @@ static void check_refusals(device *d)
     error failure = { 0 };
     backend_weight *w = NULL;
     float data[64] = { 0 };
-    tensor_view views[2] = { { "odd", (tensor_type)14, 1, 32, data },
+    tensor_view views[2] = { { "odd", (tensor_type)10, 1, 32, data },
                              { "b", TENSOR_F32, 2, 32, data } };
     backend_weight_source source = { .parts = views, .part_count = 1 };
     assert_int_equal(d->table->weight_load(d->b, &source, &w, &failure), STATUS_UNSUPPORTED);

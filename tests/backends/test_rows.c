@@ -21,29 +21,33 @@ static void for_each_level(void (*check)(device *d))
 
 static void check_embed(device *d)
 {
-    const tensor_type types[] = { TENSOR_F32,  TENSOR_F16,  TENSOR_BF16,
-                                  TENSOR_Q4_0, TENSOR_Q4_1, TENSOR_Q8_0 };
-    for (size_t t = 0; t < 6; t++) {
+    const tensor_type types[] = { TENSOR_F32,  TENSOR_F16,  TENSOR_BF16, TENSOR_Q4_0,
+                                  TENSOR_Q4_1, TENSOR_Q5_0, TENSOR_Q5_1, TENSOR_Q8_0,
+                                  TENSOR_Q4_K, TENSOR_Q5_K, TENSOR_Q6_K };
+    for (size_t t = 0; t < sizeof types / sizeof types[0]; t++) {
         error failure;
         backend_weight *w;
         int32_t tokens[40];
-        float expected[96], got[40 * 96];
-        tensor_view view = { "embedding", types[t], 37, 96, random_tensor(types[t], 37, 96, 1) };
+        static float expected[256], got[40 * 256];
+        int columns = tensor_block_elements(types[t]) == 256 ? 256 : 96;
+        int64_t row_bytes = tensor_row_bytes(types[t], columns);
+        tensor_view view = { "embedding", types[t], 37, columns,
+                             random_tensor(types[t], 37, columns, 1) };
         backend_weight_source source = { .parts = &view, .part_count = 1 };
         assert_int_equal(d->table->weight_load(d->b, &source, &w, &failure), STATUS_OK);
-        assert_true(d->table->weight_bytes(w) >= (size_t)(37 * tensor_row_bytes(types[t], 96)));
-        backend_activation *y = device_activation(d, 40, 96, NULL);
+        assert_true(d->table->weight_bytes(w) >= (size_t)(37 * row_bytes));
+        backend_activation *y = device_activation(d, 40, columns, NULL);
         for (int i = 0; i < 40; i++)
             tokens[i] = random_between(0, 36);
         d->table->embed(d->q, y, w, tokens, 40, 2.5f);
         d->table->activation_read(d->q, y, 0, 40, got);
         for (int i = 0; i < 40; i++) {
-            tensor_decode(types[t],
-                          (const uint8_t *)view.data + tokens[i] * tensor_row_bytes(types[t], 96),
-                          96, expected);
-            for (int c = 0; c < 96; c++)
+            tensor_decode(types[t], (const uint8_t *)view.data + tokens[i] * row_bytes, columns,
+                          expected);
+            for (int c = 0; c < columns; c++)
                 expected[c] *= 2.5f;
-            assert_same_bits(expected, got + i * 96, 96, tensor_type_name(types[t]));
+            assert_same_bits(expected, got + i * columns, (size_t)columns,
+                             tensor_type_name(types[t]));
         }
         d->table->activation_close(y);
         d->table->weight_close(w);

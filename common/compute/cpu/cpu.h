@@ -3,11 +3,8 @@
 //
 // Formats
 // - Tile: T output rows (level->tile_rows) x 32 inputs, so that one vector lane is one output row
-// and
-//   nothing is summed across lanes. Quants of 4 bits: 4 groups of T x 4 bytes, byte j of row r in
-//   group k holds input 4k+j in its low nibble and 16+4k+j in its high one. 8 bits: 8 such groups
-//   of inputs 4k+j. Then T f16 scales, and T f16 minima for Q4_1. A tile column of a matrix is its
-//   tiles one after another, in ascending inputs. Floats: [input][T].
+//   and nothing is summed across lanes; tiles.h has the layout of every quantised type. A tile
+//   column of a matrix is its tiles one after another, in ascending inputs. Floats: [input][T].
 // - Panel: 4 rows of quantised input, block by block (cpu_panel_block).
 // - KV: K as tiles of [head_size][32 tokens], V as tiles of [32 tokens][head_size].
 //
@@ -33,12 +30,14 @@
 // Part of numeric_name: change it whenever a result's bits may change.
 #define CPU_RECIPE_VERSION 1
 
-// 32 inputs of up to 4 rows: q = round(x / d), d = max|x| / 127, sum over q, s = d * sum.
+// 32 inputs of up to 4 rows: q = round(x / d), d = max|x| / 127, sum over q, s = d * sum; `halves`
+// are the sums of inputs 0..15 and 16..31.
 typedef struct cpu_panel_block {
     int8_t q[CPU_PANEL_ROWS][CPU_BLOCK];
     float d[CPU_PANEL_ROWS];
     float s[CPU_PANEL_ROWS];
     int32_t sum[CPU_PANEL_ROWS];
+    int16_t halves[CPU_PANEL_ROWS][2];
 } cpu_panel_block;
 
 // Tiles times rows: out[tile][row][T] = W x. The kernel for 1..row_block rows reads the weights
@@ -104,7 +103,7 @@ typedef struct cpu_level {
     // weights[i] = exp((l[i] - maximum) * factor); returns their sum, a NaN
     // where one of them is. `weights` may be l, or NULL for the sum alone.
     double (*weigh)(const float *l, int count, float maximum, float factor, float *weights);
-    cpu_tile_kernel f32, f16, bf16, q4_0, q4_1, q8_0;
+    cpu_tile_kernel f32, f16, bf16, q4_0, q4_1, q5_0, q5_1, q8_0, q4_k, q5_k, q6_k;
 } cpu_level;
 
 extern const cpu_level cpu_level_scalar, cpu_level_avx2, cpu_level_avx512;

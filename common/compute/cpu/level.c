@@ -98,6 +98,16 @@ cpu_tile_kernel cpu_level_kernel(const cpu_level *level, tensor_type type)
         return level->q4_1;
     case TENSOR_Q8_0:
         return level->q8_0;
+    case TENSOR_Q5_0:
+        return level->q5_0;
+    case TENSOR_Q5_1:
+        return level->q5_1;
+    case TENSOR_Q4_K:
+        return level->q4_k;
+    case TENSOR_Q5_K:
+        return level->q5_k;
+    case TENSOR_Q6_K:
+        return level->q6_k;
     }
     return NULL;
 }

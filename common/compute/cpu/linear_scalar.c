@@ -1,62 +1,39 @@
 // Products of tiles and rows, one number at a time: the readable form of every tile kernel. The
-// arithmetic of a block is y += (d_w d_a) * integer sum (+ m_w s_a for Q4_1), blocks ascending.
+// arithmetic of a block is y += (d_w d_a) * integer sum (+ m_w s_a where the type has a minimum),
+// blocks ascending; a K type's integer scales are part of the integer sum.
 #include "compute/cpu/levels.h"
+#include "compute/cpu/tiles.h"
 
 #define T CPU_SCALAR_TILE_ROWS
 
-static float scale_of(const uint8_t *scales, int i)
-{
-    uint16_t bits;
-    memcpy(&bits, scales + 2 * i, 2);
-    return tensor_f16_to_f32(bits);
-}
-
-static int32_t sum_of_4_bit(const uint8_t *tile, const int8_t *q, int lane)
-{
-    int32_t sum = 0;
-    for (int i = 0; i < 16; i++) {
-        int byte = tile[i / 4 * T * 4 + lane * 4 + i % 4];
-        sum += (byte & 15) * q[i] + (byte >> 4) * q[16 + i];
-    }
-    return sum;
-}
-
-static int32_t sum_of_8_bit(const uint8_t *tile, const int8_t *q, int lane)
-{
-    int32_t sum = 0;
-    for (int i = 0; i < 32; i++)
-        sum += (int8_t)tile[i / 4 * T * 4 + lane * 4 + i % 4] * q[i];
-    return sum;
-}
-
 // out[lane] of one tile column and one row of the panel.
-static void quantised_row(const cpu_tile_call *call, tensor_type type, const uint8_t *tile, int row,
-                          float *out)
+static void quantised_row(const cpu_tile_call *call, const cpu_format *format,
+                          const uint8_t *column, int row, float *out)
 {
-    const int quant_bytes = type == TENSOR_Q8_0 ? T * 32 : T * 16;
-    const int tile_bytes = quant_bytes + (type == TENSOR_Q4_1 ? 4 : 2) * T;
     const cpu_panel_block *panel = call->panel + row / CPU_PANEL_ROWS * call->blocks;
     int slot = row % CPU_PANEL_ROWS;
     for (int lane = 0; lane < T; lane++)
         out[lane] = 0;
-    for (int block = 0; block < call->blocks; block++, panel++, tile += tile_bytes)
+    for (int block = 0; block < call->blocks; block++, panel++)
         for (int lane = 0; lane < T; lane++) {
-            float d = scale_of(tile + quant_bytes, lane) * panel->d[slot];
-            int32_t sum = type == TENSOR_Q8_0 ? sum_of_8_bit(tile, panel->q[slot], lane)
-                                              : sum_of_4_bit(tile, panel->q[slot], lane);
-            if (type == TENSOR_Q4_0)
-                sum -= 8 * panel->sum[slot];
-            out[lane] += d * (float)sum;
-            if (type == TENSOR_Q4_1)
-                out[lane] += scale_of(tile + quant_bytes + 2 * T, lane) * panel->s[slot];
+            cpu_tile_block w;
+            int32_t sums[2] = { 0 };
+            cpu_tiles_take_block(format, T, lane, column, block, &w);
+            for (int i = 0; i < CPU_BLOCK; i++)
+                sums[i / 16] += w.q[i] * panel->q[slot][i];
+            int32_t sum = w.k[0] * sums[0] + w.k[1] * sums[1];
+            out[lane] += w.d * panel->d[slot] * (float)sum;
+            if (format->minimum)
+                out[lane] += w.minimum * panel->s[slot];
         }
 }
 
 static void quantised(const cpu_tile_call *call, tensor_type type)
 {
+    const cpu_format *format = cpu_format_of(type);
     for (int tile = 0; tile < call->tiles; tile++)
         for (int row = 0; row < call->rows; row++)
-            quantised_row(call, type, call->weights + tile * call->tile_bytes, row,
+            quantised_row(call, format, call->weights + tile * call->tile_bytes, row,
                           call->out + ((int64_t)tile * call->rows + row) * T);
 }
 
@@ -107,4 +84,29 @@ void cpu_q4_1_scalar(const cpu_tile_call *call)
 void cpu_q8_0_scalar(const cpu_tile_call *call)
 {
     quantised(call, TENSOR_Q8_0);
+}
+
+void cpu_q5_0_scalar(const cpu_tile_call *call)
+{
+    quantised(call, TENSOR_Q5_0);
+}
+
+void cpu_q5_1_scalar(const cpu_tile_call *call)
+{
+    quantised(call, TENSOR_Q5_1);
+}
+
+void cpu_q4_k_scalar(const cpu_tile_call *call)
+{
+    quantised(call, TENSOR_Q4_K);
+}
+
+void cpu_q5_k_scalar(const cpu_tile_call *call)
+{
+    quantised(call, TENSOR_Q5_K);
+}
+
+void cpu_q6_k_scalar(const cpu_tile_call *call)
+{
+    quantised(call, TENSOR_Q6_K);
 }

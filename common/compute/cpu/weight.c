@@ -1,5 +1,6 @@
 // Weights: from a file's rows to tiles, once, at load.
 #include "compute/cpu/cpu.h"
+#include "compute/cpu/tiles.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -7,62 +8,26 @@
 #define COLUMNS_MAX (1 << 20)
 #define ROWS_MAX (1 << 24)
 
-static bool is_quantised(tensor_type type)
-{
-    return tensor_block_elements(type) == CPU_BLOCK;
-}
-
 // Bytes of one tile column (all inputs of T rows).
 static int64_t tile_column_bytes(tensor_type type, int tile_rows, int columns)
 {
-    if (!is_quantised(type))
+    const cpu_format *format = cpu_format_of(type);
+    if (format == NULL)
         return (int64_t)columns * tile_rows * tensor_block_bytes(type);
-    int bits = type == TENSOR_Q8_0 ? 8 : 4;
-    int scales = type == TENSOR_Q4_1 ? 2 : 1;
-    return (int64_t)(columns / CPU_BLOCK) * tile_rows * (CPU_BLOCK * bits / 8 + 2 * scales);
-}
-
-// Offset, within a block of `tile_rows` rows, of the byte that holds input i of row r.
-static int quant_offset(tensor_type type, int tile_rows, int row, int input)
-{
-    int within = type == TENSOR_Q8_0 ? input : input % 16;
-    return within / 4 * tile_rows * 4 + row * 4 + within % 4;
-}
-
-static int quant_bytes(tensor_type type, int tile_rows)
-{
-    return tile_rows * CPU_BLOCK / (type == TENSOR_Q8_0 ? 1 : 2);
-}
-
-// One block of 32 inputs of one row into its tile.
-static void pack_block(tensor_type type, int tile_rows, int row, const uint8_t *block,
-                       uint8_t *tile)
-{
-    uint8_t *scales = tile + quant_bytes(type, tile_rows);
-    const uint8_t *quants = block + (type == TENSOR_Q4_1 ? 4 : 2);
-    memcpy(scales + 2 * row, block, 2);
-    if (type == TENSOR_Q4_1)
-        memcpy(scales + 2 * (tile_rows + row), block + 2, 2);
-    int count = type == TENSOR_Q8_0 ? CPU_BLOCK : CPU_BLOCK / 2;
-    for (int i = 0; i < count; i += 4)
-        memcpy(tile + quant_offset(type, tile_rows, row, i), quants + i, 4);
+    return cpu_format_bytes(format, tile_rows, columns / CPU_BLOCK);
 }
 
 static void pack_row(tensor_type type, int tile_rows, int row, const uint8_t *source, int columns,
-                     uint8_t *tile)
+                     uint8_t *column)
 {
-    if (is_quantised(type)) {
-        int64_t step = tile_column_bytes(type, tile_rows, CPU_BLOCK);
-        for (int i = 0; i < columns; i += CPU_BLOCK) {
-            pack_block(type, tile_rows, row, source, tile);
-            source += tensor_block_bytes(type);
-            tile += step;
-        }
+    const cpu_format *format = cpu_format_of(type);
+    if (format != NULL) {
+        cpu_tiles_pack_row(format, tile_rows, row, source, columns / CPU_BLOCK, column);
         return;
     }
     size_t size = (size_t)tensor_block_bytes(type);
     for (int i = 0; i < columns; i++)
-        memcpy(tile + ((size_t)i * (size_t)tile_rows + (size_t)row) * size,
+        memcpy(column + ((size_t)i * (size_t)tile_rows + (size_t)row) * size,
                source + (size_t)i * size, size);
 }
 
@@ -95,8 +60,8 @@ static status check_part(const backend *b, const tensor_view *part, int64_t colu
     if (elements == 0 || cpu_level_kernel(b->level, part->type) == NULL)
         return error_set(failure, STATUS_UNSUPPORTED, part->name,
                          "tensor %s has type %d, which the CPU backend cannot compute with; it can "
-                         "with f32, f16, bf16, q4_0, q4_1 and q8_0",
-                         part->name, (int)part->type);
+                         "with %s",
+                         part->name, (int)part->type, tensor_type_names());
     if (part->rows < 1 || part->columns < 1 || part->rows > ROWS_MAX || part->columns > COLUMNS_MAX)
         return error_set(failure, STATUS_UNSUPPORTED, part->name,
                          "tensor %s is %lld x %lld; at most %d x %d is possible", part->name,
@@ -148,8 +113,8 @@ static size_t plan_segments(backend_weight *w, const backend_weight_source *sour
         s->offset = at;
         at += ((size_t)s->tiles * (size_t)s->tile_bytes + 63) / 64 * 64;
         w->rows += s->rows;
-        w->quantised |= is_quantised(s->type);
-        w->floating |= !is_quantised(s->type);
+        w->quantised |= cpu_format_of(s->type) != NULL;
+        w->floating |= cpu_format_of(s->type) == NULL;
     }
     return at;
 }
@@ -215,32 +180,14 @@ size_t cpu_weight_bytes(const backend_weight *w)
     return w->bytes;
 }
 
-// A block of one row back in its file form, for the decoder.
-static void unpack_block(tensor_type type, int tile_rows, int row, const uint8_t *tile,
-                         uint8_t *block)
-{
-    const uint8_t *scales = tile + quant_bytes(type, tile_rows);
-    uint8_t *quants = block + (type == TENSOR_Q4_1 ? 4 : 2);
-    memcpy(block, scales + 2 * row, 2);
-    if (type == TENSOR_Q4_1)
-        memcpy(block + 2, scales + 2 * (tile_rows + row), 2);
-    int count = type == TENSOR_Q8_0 ? CPU_BLOCK : CPU_BLOCK / 2;
-    for (int i = 0; i < count; i += 4)
-        memcpy(quants + i, tile + quant_offset(type, tile_rows, row, i), 4);
-}
-
 void cpu_weight_row(const backend_weight *w, int tile_rows, int row, float *values)
 {
     const cpu_segment *s = &w->segments[0];
     const uint8_t *tile = s->data + row / tile_rows * s->tile_bytes;
     row %= tile_rows;
-    if (is_quantised(s->type)) {
-        int64_t step = tile_column_bytes(s->type, tile_rows, CPU_BLOCK);
-        uint8_t block[64];
-        for (int i = 0; i < w->columns; i += CPU_BLOCK, tile += step) {
-            unpack_block(s->type, tile_rows, row, tile, block);
-            tensor_decode(s->type, block, CPU_BLOCK, values + i);
-        }
+    const cpu_format *format = cpu_format_of(s->type);
+    if (format != NULL) {
+        cpu_tiles_row(format, tile_rows, row, tile, w->blocks, values);
         return;
     }
     size_t size = (size_t)tensor_block_bytes(s->type);

@@ -70,6 +70,58 @@ static void blocks_decode_as_the_format_says(void **state)
     assert_true(values[1] == 0.5f * (35 & 15) - 3 && values[17] == 0.5f * (35 >> 4) - 3);
 }
 
+// Element i of a block by the formulas of the format's description, one at a time.
+static float element_of(tensor_type type, const uint8_t *b, int i)
+{
+    uint16_t h[2];
+    memcpy(h, b, 4);
+    float d = tensor_f16_to_f32(h[0]), m = tensor_f16_to_f32(h[1]);
+    int head = type == TENSOR_Q5_1 ? 4 : 2, g = i / 32;
+    if (type == TENSOR_Q5_0 || type == TENSOR_Q5_1) {
+        uint32_t fifth;
+        memcpy(&fifth, b + head, 4);
+        int byte = b[head + 4 + i % 16], q = i < 16 ? byte & 15 : byte >> 4;
+        q |= (int)(fifth >> i & 1) << 4;
+        return type == TENSOR_Q5_0 ? d * (float)(q - 16) : d * (float)q + m;
+    }
+    if (type == TENSOR_Q6_K) {
+        int low = b[64 * (i / 128) + i % 64] >> (i % 128 / 64 == 1 ? 4 : 0) & 15;
+        int high = b[128 + 32 * (i / 128) + i % 32] >> 2 * (i % 128 / 32) & 3;
+        memcpy(h, b + 208, 2);
+        return tensor_f16_to_f32(h[0]) * (float)(int8_t)b[192 + i / 16] *
+               (float)((low | high << 4) - 32);
+    }
+    const uint8_t *s = b + 4, *qs = b + (type == TENSOR_Q4_K ? 16 : 48);
+    int scale = g < 4 ? s[g] & 63 : (s[g + 4] & 15) | s[g - 4] >> 6 << 4;
+    int least = g < 4 ? s[g + 4] & 63 : s[g + 4] >> 4 | s[g] >> 6 << 4;
+    int q = qs[32 * (i / 64) + i % 32] >> (g % 2 == 1 ? 4 : 0) & 15;
+    if (type == TENSOR_Q5_K)
+        q += 16 * (b[16 + i % 32] >> g & 1);
+    return d * (float)scale * (float)q - m * (float)least;
+}
+
+static void random_blocks_decode_element_by_element(void **state)
+{
+    (void)state;
+    const tensor_type types[] = { TENSOR_Q5_0, TENSOR_Q5_1, TENSOR_Q4_K, TENSOR_Q5_K, TENSOR_Q6_K };
+    uint32_t random = 1;
+    for (int round = 0; round < 500; round++) {
+        tensor_type type = types[round % 5];
+        uint8_t block[210];
+        float values[256];
+        for (int i = 0; i < 210; i++) {
+            random = random * 1664525 + 1013904223;
+            block[i] = (uint8_t)(random >> 24);
+        }
+        for (int at = 0; at < 4; at += 2) // no infinities
+            block[at + 1] &= 0xbf;
+        block[209] &= 0xbf;
+        tensor_decode(type, block, tensor_block_elements(type), values);
+        for (int i = 0; i < tensor_block_elements(type); i++)
+            assert_true(values[i] == element_of(type, block, i));
+    }
+}
+
 static void rows_have_whole_blocks(void **state)
 {
     (void)state;
@@ -77,7 +129,9 @@ static void rows_have_whole_blocks(void **state)
     assert_int_equal(tensor_row_bytes(TENSOR_Q8_0, 64), 68);
     assert_int_equal(tensor_row_bytes(TENSOR_BF16, 3), 6);
     assert_int_equal(tensor_row_bytes(TENSOR_Q4_0, 33), -1);
-    assert_int_equal(tensor_row_bytes((tensor_type)14, 256), -1);
+    assert_int_equal(tensor_row_bytes((tensor_type)10, 256), -1);
+    assert_int_equal(tensor_row_bytes(TENSOR_Q6_K, 512), 420);
+    assert_int_equal(tensor_row_bytes(TENSOR_Q4_K, 128), -1);
     assert_int_equal(tensor_row_bytes(TENSOR_F32, INT64_MAX), -1);
     assert_int_equal(tensor_block_bytes((tensor_type)99), 0);
     assert_string_equal(tensor_type_name(TENSOR_Q4_1), "q4_1");
@@ -90,6 +144,7 @@ int main(void)
         cmocka_unit_test(every_half_becomes_its_float_and_back),
         cmocka_unit_test(floats_round_to_the_nearest_half),
         cmocka_unit_test(blocks_decode_as_the_format_says),
+        cmocka_unit_test(random_blocks_decode_element_by_element),
         cmocka_unit_test(rows_have_whole_blocks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
