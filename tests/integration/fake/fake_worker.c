@@ -8,7 +8,6 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 static volatile sig_atomic_t leaving;
 
@@ -240,8 +239,6 @@ int main(int argc, char **argv)
                               &failure) == STATUS_OK);
     join(&w, random_system(), weights);
     serve(&w);
-    if (w.down) // the router died: what nng held of a message half sent is not the subject here
-        _exit(0);
     mailbox_pair_close(w.pair);
     for (mailbox_event *event; (event = queue_pop(w.events));)
         mailbox_event_free(event);
