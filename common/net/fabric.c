@@ -60,6 +60,26 @@ static void take_crash_handlers_off(void)
     }
 }
 
+// UCX starts with nothing but loopback to itself when a device is down or unknown, and then crashes
+// when the first endpoint fails. Its list of resources is told only in words:
+// "#  resource 1  :  md 0  dev 1  flags -- tcp/lo".
+static bool reaches_others(const fabric *f)
+{
+    char *text = NULL;
+    size_t size = 0;
+    bool found = false;
+    FILE *stream = open_memstream(&text, &size);
+    if (stream == NULL)
+        return false;
+    ucp_context_print_info(f->context, stream);
+    fclose(stream);
+    char *rest = NULL;
+    for (char *line = strtok_r(text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest))
+        found |= strstr(line, "resource ") && !strstr(line, " self/");
+    free(text);
+    return found;
+}
+
 static status open_context(fabric *f, error *failure)
 {
     ucp_params_t params = { .field_mask = UCP_PARAM_FIELD_FEATURES,
@@ -72,6 +92,11 @@ static status open_context(fabric *f, error *failure)
                          getenv("UCX_TLS") ? getenv("UCX_TLS") : "all",
                          getenv("UCX_NET_DEVICES") ? getenv("UCX_NET_DEVICES") : "all",
                          ucs_status_string(code));
+    if (!reaches_others(f))
+        return error_set(failure, STATUS_BAD_CONFIG, "fabric.devices",
+                         "no transport of \"%s\" works on devices \"%s\"; is the interface up?",
+                         getenv("UCX_TLS") ? getenv("UCX_TLS") : "all",
+                         getenv("UCX_NET_DEVICES") ? getenv("UCX_NET_DEVICES") : "all");
     ucp_worker_params_t worker = { .field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
                                    .thread_mode = UCS_THREAD_MODE_SINGLE };
     code = ucp_worker_create(f->context, &worker, &f->worker);
@@ -241,9 +266,9 @@ static bool anyone_is_watched(const fabric *f)
     return false;
 }
 
-// Sleep in epoll, but only after UCX agreed that its descriptor will tell of everything new. What was
-// posted since the last progress is not among that: it has to be progressed first. And when a handler
-// was called, the owner wants to act on it.
+// Sleep in epoll, but only after UCX agreed that its descriptor will tell of everything new. What
+// was posted since the last progress is not among that: it has to be progressed first. And when a
+// handler was called, the owner wants to act on it.
 static void rest(fabric *f, int64_t timeout_us)
 {
     int64_t check_us = f->settings.fail_us / 20 + 1000;

@@ -114,6 +114,7 @@ static int open_side(side *s, bool listen)
         fprintf(stderr, "penstock-bench handoff: no memory for %zu bytes of pages\n", size);
         return 1;
     }
+    madvise(s->pool, size, MADV_HUGEPAGE);
     memset(s->pool, listen ? 0 : 7, size);
     if (handoff_open(&settings, &identity, listen, s->pool, size, &s->h, &failure) != STATUS_OK) {
         fprintf(stderr, "penstock-bench handoff: %s\n", failure.text);

@@ -35,6 +35,11 @@ static handoff_key key_of(uint64_t number)
     return (handoff_key){ ROUTER, number, 1 };
 }
 
+static char *host_or(const char *variable)
+{
+    return getenv(variable) ? getenv(variable) : "127.0.0.1";
+}
+
 // ---- the two roles, for parent and child alike
 // -----------------------------------------------------
 
@@ -126,9 +131,11 @@ static int child_sender(char **argv)
 {
     peer p;
     progress w = { 0 };
-    handoff_peer address = { .incarnation = TEST_INCARNATION, .host = "127.0.0.1" };
+    handoff_peer address = { .incarnation = TEST_INCARNATION };
+    snprintf(address.host, sizeof(address.host), "%s", host_or("PENSTOCK_TEST_HOST"));
     address.port = (uint16_t)strtoul(argv[2], NULL, 10);
     peer_prepare(&p, strtoull(argv[3], NULL, 10), PAGE_BYTES);
+    p.settings.host = host_or("PENSTOCK_TEST_FAR");
     peer_open(&p, false);
     for (uint64_t i = 0; i < LANES; i++)
         sender_begin(&p, i, &address);
@@ -146,10 +153,12 @@ static int child_receiver(char **argv)
     char host[64];
     uint16_t port;
     peer_prepare(&p, strtoull(argv[3], NULL, 10), PAGE_BYTES);
+    p.settings.host = host_or("PENSTOCK_TEST_FAR");
     peer_open(&p, true);
     handoff_address(p.h, host, &port);
     if (write(STDOUT_FILENO, &port, sizeof(port)) != sizeof(port))
         return 1;
+    dup2(STDERR_FILENO, STDOUT_FILENO); // the pipe was for the port only, and UCX writes there
     for (uint64_t i = 0; i < LANES; i++)
         receiver_open(&p, i, TEST_INCARNATION);
     while (!w.stop) {
@@ -176,18 +185,33 @@ static child start(const char *role, uint16_t port)
     int pipe_fds[2];
     snprintf(port_text, sizeof(port_text), "%u", port);
     snprintf(incarnation_text, sizeof(incarnation_text), "%llu", (unsigned long long)c.incarnation);
-    char *argv[] = { "child", (char *)role, port_text, incarnation_text, NULL };
+    char self[512] = { 0 }, *name = getenv("PENSTOCK_TEST_NAMESPACE");
+    assert_true(readlink("/proc/self/exe", self, sizeof(self) - 1) > 0);
+    // UCX reads the list of devices from /sys, which `ip netns exec` mounts anew.
+    char *argv[] = { "ip",         "netns",   "exec",           name, self,
+                     (char *)role, port_text, incarnation_text, NULL };
+    char **command = name ? argv : argv + 4;
+    unsetenv("UCX_NET_DEVICES"); // the child has its own
     posix_spawn_file_actions_t actions;
     assert_int_equal(pipe2(pipe_fds, O_CLOEXEC), 0);
     posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_adddup2(&actions, pipe_fds[1], STDOUT_FILENO);
-    assert_int_equal(posix_spawn(&c.pid, "/proc/self/exe", &actions, NULL, argv, environ), 0);
+    bool tells = strcmp(role, "receiver") == 0;
+    posix_spawn_file_actions_adddup2(&actions, tells ? pipe_fds[1] : STDERR_FILENO, STDOUT_FILENO);
+    assert_int_equal(posix_spawnp(&c.pid, command[0], &actions, NULL, command, environ), 0);
     posix_spawn_file_actions_destroy(&actions);
     close(pipe_fds[1]);
-    if (strcmp(role, "receiver") == 0)
+    if (tells)
         assert_int_equal(read(pipe_fds[0], &c.port, sizeof(c.port)), sizeof(c.port));
     close(pipe_fds[0]);
     return c;
+}
+
+static void silence(const child *c)
+{
+    if (getenv("PENSTOCK_TEST_CUT"))
+        assert_int_equal(system(getenv("PENSTOCK_TEST_CUT")), 0);
+    else
+        kill(c->pid, SIGSTOP);
 }
 
 static void reap(const child *c)
@@ -233,6 +257,7 @@ static void a_killed_prefill_worker_costs_only_its_transfers(void **state)
     uint16_t port;
     int files = 0;
     peer_prepare(&p, TEST_INCARNATION, PAGE_BYTES);
+    p.settings.host = host_or("PENSTOCK_TEST_HOST");
     peer_open(&p, true);
     handoff_address(p.h, host, &port);
     for (int cycle = 0; cycle < cycles(); cycle++) {
@@ -276,13 +301,13 @@ static void a_killed_decode_worker_costs_only_its_transfers(void **state)
     peer p;
     int files = 0;
     peer_prepare(&p, TEST_INCARNATION, PAGE_BYTES);
+    p.settings.host = host_or("PENSTOCK_TEST_HOST");
     peer_open(&p, false);
     for (int cycle = 0; cycle < cycles(); cycle++) {
         progress w = { 0 };
         child c = start("receiver", 0);
-        handoff_peer address = { .incarnation = c.incarnation,
-                                 .host = "127.0.0.1",
-                                 .port = c.port };
+        handoff_peer address = { .incarnation = c.incarnation, .port = c.port };
+        snprintf(address.host, sizeof(address.host), "%s", host_or("PENSTOCK_TEST_FAR"));
         for (uint64_t i = 0; i < LANES; i++)
             sender_begin(&p, i, &address);
         WORK_UNTIL(w.done > cycle % 7, sender_work(&p, &w, &address), 20 * SECOND);
@@ -309,13 +334,14 @@ static void a_stopped_prefill_worker_is_given_up_and_writes_nothing_later(void *
     uint16_t port;
     progress w = { 0 };
     peer_prepare(&p, TEST_INCARNATION, PAGE_BYTES);
+    p.settings.host = host_or("PENSTOCK_TEST_HOST");
     peer_open(&p, true);
     handoff_address(p.h, host, &port);
     child c = start("sender", port);
     for (uint64_t i = 0; i < LANES; i++)
         receiver_open(&p, i, c.incarnation);
     WORK_UNTIL(w.done > 20, receiver_work(&p, &w, c.incarnation), 20 * SECOND);
-    kill(c.pid, SIGSTOP);
+    silence(&c);
     uint64_t stopped_us = clock_now_us();
     WORK_UNTIL(w.ended == LANES, receiver_work(&p, &w, c.incarnation), 10 * SECOND);
     uint64_t silent_us = clock_now_us() - stopped_us;
@@ -337,14 +363,16 @@ static void a_stopped_decode_worker_is_given_up(void **state)
     peer p;
     progress w = { 0 };
     peer_prepare(&p, TEST_INCARNATION, PAGE_BYTES);
+    p.settings.host = host_or("PENSTOCK_TEST_HOST");
     peer_open(&p, false);
     child c = start("receiver", 0);
-    handoff_peer address = { .incarnation = c.incarnation, .host = "127.0.0.1", .port = c.port };
+    handoff_peer address = { .incarnation = c.incarnation, .port = c.port };
+    snprintf(address.host, sizeof(address.host), "%s", host_or("PENSTOCK_TEST_FAR"));
     for (uint64_t i = 0; i < LANES; i++)
         sender_begin(&p, i, &address);
     WORK_UNTIL(w.done > 20, sender_work(&p, &w, &address), 20 * SECOND);
     w.stop = true;
-    kill(c.pid, SIGSTOP);
+    silence(&c);
     uint64_t stopped_us = clock_now_us();
     WORK_UNTIL(w.ended > 0, sender_work(&p, &w, &address), 10 * SECOND);
     assert_int_equal(w.code, STATUS_PEER_SILENT);
@@ -358,10 +386,12 @@ int main(int argc, char **argv)
 {
     fabric_exec(argv);
     log_level_set(getenv("PENSTOCK_VERBOSE") ? LOG_INFO : LOG_ERROR);
-    if (argc == 4 && strcmp(argv[0], "child") == 0) {
+    if (argc == 4) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         return strcmp(argv[1], "sender") == 0 ? child_sender(argv) : child_receiver(argv);
     }
+    if (getenv("PENSTOCK_TEST_ONLY"))
+        cmocka_set_test_filter(getenv("PENSTOCK_TEST_ONLY"));
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_killed_prefill_worker_costs_only_its_transfers),
         cmocka_unit_test(a_killed_decode_worker_costs_only_its_transfers),

@@ -371,8 +371,16 @@ static void a_listener_needs_an_address_that_peers_reach(void **state)
     assert_string_equal(failure.param, "fabric.host");
     settings.host = "";
     assert_int_equal(fabric_open(&settings, &handlers, &f, &failure), STATUS_BAD_CONFIG);
-    settings.host = "192.0.2.1";
-    assert_int_equal(fabric_environment("tcp,self", "", "192.0.2.1", &failure), STATUS_OK);
+    char devices[64];
+    snprintf(devices, sizeof(devices), "%s", getenv("UCX_NET_DEVICES"));
+    unsetenv("UCX_NET_DEVICES");
+    assert_int_equal(fabric_environment("tcp,self", "", "192.0.2.1", &failure), STATUS_BAD_CONFIG);
+    assert_non_null(strstr(failure.text, "192.0.2.1"));
+    setenv("UCX_NET_DEVICES", "nosuch0", 1); // as if the interface were down
+    settings.host = "127.0.0.1";
+    assert_int_equal(fabric_open(&settings, &handlers, &f, &failure), STATUS_BAD_CONFIG);
+    assert_non_null(strstr(failure.text, "nosuch0"));
+    setenv("UCX_NET_DEVICES", devices, 1);
 }
 
 // UCX 1.13 leaves the IPv6 loopback address out, so this needs an interface with another one (a
