@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# tags: integration model
+# tags: integration model slow
 # limit: 600
 """One request gives the same tokens and the same bits of logits: alone, in a crowd, with chunks of 16, 64 and 512, on 1P1D and
 2P2D, with prefill remote and local, with a prefix hit and without."""
