@@ -296,6 +296,8 @@ static void exchange_place(dispatcher *d, exchange *x, const policy_plan *plan)
     x->attempt++;
     x->attempt_tokens = 0;
     x->decode_spoke = false;
+    x->by_prefill = prefill != NULL;
+    buffer_clear(&x->early);
     x->numeric_id = decode->numeric_id;
     share_spend(&x->decode, decode, tokens, prefill == NULL, x->alone);
     if (prefill)

@@ -10,8 +10,10 @@
 #define REFUSED_PAUSE_US 50000 // before a worker that refused is asked again
 #define FAILED_PAUSE_US 5000
 #define PAUSE_MAX_US 1000000
-#define DEATHS_ALONE 2     // after so many deaths a request runs by itself
-#define HARMLESS_TOKENS 16 // an attempt that came so far did not kill its worker
+#define DEATHS_ALONE 2        // after so many deaths a request runs by itself
+#define HARMLESS_TOKENS 16    // an attempt that came so far did not kill its worker
+#define EARLY_BYTES_MAX 65536 // of updates that wait for the first token
+#define EARLY_MAX_US 2000000  // and how long
 #define RATE_WINDOW_US 5000000
 
 // ---- further attempts -------------------------------------------------------------------------
@@ -74,7 +76,7 @@ void dispatcher_on_lost(registry_worker *w, status cause, void *context)
             x = x->all_next;
             continue;
         }
-        if (prefill && x->decode_spoke) { // its part was done
+        if (prefill && x->decode_spoke && x->early.size == 0) { // its part was done
             x->prefill = (exchange_share){ 0 };
             x = x->all_next;
             continue;
@@ -168,6 +170,65 @@ static void tokens_note(dispatcher *d, exchange *x, const message_token_update *
     credits_follow(d, x);
 }
 
+// ---- the first token's race ---------------------------------------------------------------------
+// The prefill worker reports the first token, the decode worker the next ones, on another socket:
+// these may come first, and wait.
+
+static void on_update(dispatcher *d, registry_worker *w, const message_token_update *u);
+
+static bool update_is_early(const exchange *x, const registry_worker *w,
+                            const message_token_update *u)
+{
+    return x->by_prefill && x->attempt_tokens == 0 && x->decode.serial == w->serial &&
+           u->first_index > x->stream.received.count;
+}
+
+// False: there is too much of it.
+static bool early_keep(exchange *x, const message_token_update *u)
+{
+    Penstock__TokenBatch batch = PENSTOCK__TOKEN_BATCH__INIT;
+    Penstock__ToRouter m = PENSTOCK__TO_ROUTER__INIT;
+    Penstock__TokenUpdate *updates[] = { (Penstock__TokenUpdate *)u };
+    buffer packed = { 0 };
+    batch.n_updates = 1;
+    batch.updates = updates;
+    m.body_case = PENSTOCK__TO_ROUTER__BODY_TOKENS;
+    m.tokens = &batch;
+    message_pack(&m.base, &packed);
+    if (x->early.size == 0)
+        x->early_since_us = clock_now_us();
+    x->early.limit = EARLY_BYTES_MAX;
+    buffer_append(&x->early, &packed.size, sizeof packed.size);
+    buffer_append_slice(&x->early, buffer_slice(&packed));
+    bool kept = !x->early.overflow && !packed.overflow;
+    buffer_close(&packed);
+    return kept;
+}
+
+// The first token is here. The exchange may end in any of the updates, so it is not touched again.
+static void early_replay(dispatcher *d, exchange *x)
+{
+    registry_worker *w = registry_find(d->router->registry, x->decode.serial);
+    buffer early = x->early;
+    x->early = (buffer){ 0 };
+    for (size_t at = 0, size; w && at + sizeof size <= early.size; at += size) {
+        message_to_router *m = NULL;
+        memcpy(&size, early.data + at, sizeof size);
+        at += sizeof size;
+        if (message_unpack_to_router((slice){ early.data + at, size }, &m, NULL) == STATUS_OK)
+            on_update(d, w, m->tokens->updates[0]);
+        message_free(m);
+    }
+    buffer_close(&early);
+}
+
+static void gap_retry(dispatcher *d, exchange *x, const registry_worker *w, stream_result result)
+{
+    error_set(&x->last_failure, STATUS_PEER_PROTOCOL, "", "worker %s reported %s", w->name,
+              result == STREAM_GAP ? "tokens with a gap before them" : "tokens that cannot be");
+    dispatcher_retry(d, x, result == STREAM_GAP ? "token_gap" : "bad_tokens", w->serial, false);
+}
+
 static void on_update(dispatcher *d, registry_worker *w, const message_token_update *u)
 {
     exchange *x = report_target(d, w, u->request, u->attempt);
@@ -179,12 +240,15 @@ static void on_update(dispatcher *d, registry_worker *w, const message_token_upd
         exchange_fail(x, 500, "numeric_failure", "the model gave no number for this request");
         return;
     }
+    if (update_is_early(x, w, u)) {
+        if (!early_keep(x, u))
+            gap_retry(d, x, w, STREAM_GAP);
+        return;
+    }
     size_t known = x->stream.received.count;
     stream_result result = stream_push(&x->stream, u);
     if (result == STREAM_GAP || result == STREAM_BROKEN) {
-        error_set(&x->last_failure, STATUS_PEER_PROTOCOL, "", "worker %s reported %s", w->name,
-                  result == STREAM_GAP ? "tokens with a gap before them" : "tokens that cannot be");
-        dispatcher_retry(d, x, result == STREAM_GAP ? "token_gap" : "bad_tokens", w->serial, false);
+        gap_retry(d, x, w, result);
         return;
     }
     if (x->stream.received.count > known)
@@ -196,8 +260,15 @@ static void on_update(dispatcher *d, registry_worker *w, const message_token_upd
         if (!by_decode)
             dispatcher_recall(d, x);
     }
+    bool replay = result == STREAM_MORE && x->early.size > 0;
+    uint64_t number = x->number;
     if (result != STREAM_NOTHING)
         exchange_deliver(x);
+    Penstock__RequestId id = PENSTOCK__REQUEST_ID__INIT;
+    id.router = d->router->incarnation;
+    id.number = number;
+    if (replay && exchange_find(d, &id) == x)
+        early_replay(d, x);
 }
 
 static void on_failed(dispatcher *d, registry_worker *w, const message_request_id *id,
@@ -288,6 +359,12 @@ static bool exchange_tick(dispatcher *d, exchange *x, uint64_t now)
     if (x->state == EXCHANGE_WAITING && x->failing_since_us &&
         now - x->failing_since_us >= (uint64_t)settings->retry_budget_us) {
         give_up(x);
+        return true;
+    }
+    registry_worker *w =
+        x->early.size > 0 ? registry_find(d->router->registry, x->decode.serial) : NULL;
+    if (w && x->state == EXCHANGE_RUNNING && now - x->early_since_us >= EARLY_MAX_US) {
+        gap_retry(d, x, w, STREAM_GAP);
         return true;
     }
     if (x->http && x->request.stream && now - x->written_us >= (uint64_t)settings->silence_us)

@@ -55,6 +55,9 @@ typedef struct exchange {
     uint64_t avoid;     // serial of the worker that failed last
     uint32_t deaths;
     size_t attempt_tokens; // new tokens of this attempt
+    bool by_prefill;       // a prefill worker makes the first token of this attempt
+    buffer early;          // updates that came before that token: sizes and packed messages
+    uint64_t early_since_us;
     bool decode_spoke; // the decode worker of this attempt has reported: the hand-off is complete
     bool alone;
     uint32_t failures;         // since the last new token; each one doubles the pause

@@ -73,6 +73,7 @@ static void exchange_free(exchange *x)
     stream_close(&x->stream);
     request_close(&x->request);
     buffer_close(&x->body);
+    buffer_close(&x->early);
     free(x);
 }
 

@@ -97,6 +97,24 @@ def poison():
         check(len(cluster.state()["workers"]) == 1, f"{cluster.state()['workers']}")
 
 
+def first_token_late():
+    """Tokens of the decode worker that overtake the prefill worker's first one wait for it."""
+    with FakeCluster() as cluster:
+        cluster.fake("prefill", "p", prefill_ms=300)
+        cluster.fake("decode", "d", prefill_ms=10)
+        check(stream_text(cluster) == stream_text(cluster), "texts differ")
+        answer = cluster.json("POST", "/v1/completions", body(cluster))
+        check(PROMPT.startswith(answer["choices"][0]["text"][:200]) and answer["usage"]["completion_tokens"] == 60, f"{answer}")
+        check(cluster.json("GET", "/requests/" + answer["id"])["attempts"] == 1, "it was tried again")
+        one = cluster.json("POST", "/v1/completions", body(cluster, 1))
+        check(one["usage"]["completion_tokens"] == 1, f"{one}")
+        cluster.workers[0].expected_death = True
+        threading.Timer(0.1, cluster.workers[0].kill).start()
+        last = cluster.json("POST", "/v1/completions", body(cluster))
+        check(last["choices"] == answer["choices"], f"the prefill worker died before its token: {last}")
+        cluster.check_idle()
+
+
 def alone_then_lost():
     """The only decode worker dies: an error event after the first byte, a status before it."""
     with FakeCluster(router=["router.retry_budget=300ms"]) as cluster:
@@ -227,7 +245,8 @@ def drain():
 
 
 def test():
-    for part in (misbehaving, killed_and_stopped, poison, alone_then_lost, slow_workers, clients_leave, room_is_short, strangers, drain):
+    for part in (misbehaving, killed_and_stopped, poison, first_token_late,
+                 alone_then_lost, slow_workers, clients_leave, room_is_short, strangers, drain):
         began = time.monotonic()
         try:
             part()
