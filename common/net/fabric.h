@@ -8,8 +8,9 @@
 // Two kinds of traffic share an endpoint. A message is a header of some bytes, sent eagerly. Data
 // is a header and up to FABRIC_PIECES_MAX pieces of memory, sent by rendezvous: the receiving side
 // is asked where to put it (`place`) or drops it, so no peer ever names an address of ours. The
-// rendezvous moves fragments that are looked up by the receive's id (UCX_RNDV_SCHEME=am): once a
-// receive has returned, nothing that still sits in a socket can touch its memory.
+// rendezvous moves fragments that are looked up by the receive's id (UCX_RNDV_SCHEME=am,
+// UCX_TCP_PUT_ENABLE=n): once a receive has returned, nothing that still sits in a socket can touch
+// its memory.
 //
 // Failure. Every endpoint has peer error handling. UCX reports a killed peer at once and a stopped
 // or cut off one never, so the fabric keeps its own account: a peer that owes something (data under
