@@ -76,6 +76,7 @@ void fake_ticket(fake_worker *w, const message_ticket *t)
     s->due_us = now + (uint64_t)w->settings.prefill_ms * 1000;
     if (w->settings.decode && t->prefill) {
         s->made++; // the prefill worker reports the first one
+        s->begun_us = 0;
         s->due_us += (uint64_t)w->settings.handover_ms * 1000;
     }
     w->pages_held += pages;
@@ -167,8 +168,10 @@ static bool report_token(fake_worker *w, fake_sequence *s)
         update.finish = PENSTOCK__FINISH__FINISH_LENGTH;
     update.handing_over = !w->settings.decode && update.finish == PENSTOCK__FINISH__FINISH_NONE;
     times.received = s->received_us;
-    times.prefill_begun = s->begun_us;
-    times.prefill_done = now;
+    if (s->begun_us) {
+        times.prefill_begun = s->begun_us;
+        times.prefill_done = s->done_us ? s->done_us : (s->done_us = now);
+    }
     if (w->settings.decode)
         times.first_step = now;
     update.times = &times;

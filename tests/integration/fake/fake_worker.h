@@ -41,7 +41,7 @@ typedef struct fake_sequence {
     int64_t max_tokens;
     bool ignore_eos, hash, handing_over, faulty;
     uint32_t top;
-    uint64_t received_us, begun_us, due_us;
+    uint64_t received_us, begun_us, done_us, due_us;
     uint64_t pages;
 } fake_sequence;
 
