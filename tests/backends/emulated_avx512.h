@@ -26,6 +26,7 @@ EMULATED_FLOATS_1(sub_ps, _mm256_sub_ps)
 EMULATED_FLOATS_1(mul_ps, _mm256_mul_ps)
 EMULATED_FLOATS_1(div_ps, _mm256_div_ps)
 EMULATED_FLOATS_1(max_ps, _mm256_max_ps)
+EMULATED_FLOATS_1(min_ps, _mm256_min_ps)
 
 #define EMULATED_INTEGERS_1(name, op)                                                              \
     static inline emulated_integers emulated_##name(emulated_integers a, emulated_integers b)      \
@@ -134,6 +135,12 @@ static inline emulated_floats emulated_cvtph_ps(__m256i a)
     return (emulated_floats){ _mm256_cvtph_ps(_mm256_castsi256_si128(a)),
                               _mm256_cvtph_ps(_mm256_extracti128_si256(a, 1)) };
 }
+static inline __m256i emulated_to_halves(emulated_floats a)
+{
+    __m128i low = _mm256_cvtps_ph(a.low, _MM_FROUND_TO_NEAREST_INT);
+    __m128i high = _mm256_cvtps_ph(a.high, _MM_FROUND_TO_NEAREST_INT);
+    return _mm256_set_m128i(high, low);
+}
 static inline emulated_integers emulated_cvtepu16_epi32(__m256i a)
 {
     return (emulated_integers){ _mm256_cvtepu16_epi32(_mm256_castsi256_si128(a)),
@@ -162,6 +169,10 @@ static inline emulated_integers emulated_dpbusd_epi32(emulated_integers sum, emu
 #define _mm512_mul_ps emulated_mul_ps
 #define _mm512_div_ps emulated_div_ps
 #define _mm512_max_ps emulated_max_ps
+#define _mm512_min_ps emulated_min_ps
+#undef _mm512_cvtps_ph
+#define _mm512_cvtps_ph(a, how)                                                                    \
+    ((void)sizeof(char[(how) == _MM_FROUND_TO_NEAREST_INT ? 1 : -1]), emulated_to_halves(a))
 #define _mm512_fmadd_ps emulated_fmadd_ps
 #define _mm512_set1_ps emulated_set1_ps
 #define _mm512_setzero_ps emulated_setzero_ps

@@ -93,6 +93,8 @@ typedef struct cpu_level {
     // x, normalised where norm != NULL, into row `slot` of a panel.
     void (*quantise)(const float *x, const float *norm, float epsilon, int columns,
                      cpu_panel_block *panel, int slot);
+    // f16 of x, clamped to its range; count is a multiple of 16.
+    void (*halve)(const float *x, int count, uint16_t *halves);
     void (*finish)(const cpu_finish_call *call);
     void (*attention)(const cpu_attention_call *call);
     // (maximum, sum, values[size]) of later tokens into that of earlier ones.

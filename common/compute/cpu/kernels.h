@@ -36,14 +36,18 @@ static inline float exp_of(float x)
     return lanes[0];
 }
 
-// 1 / sqrt(mean(x^2) + epsilon)
+// 1 / sqrt(mean(x^2) + epsilon). Four sums, so that no multiply-add waits for the one before.
 static float norm_factor(const float *x, float epsilon, int columns)
 {
-    vf sums = vf_set(0);
+    vf sums[4] = { vf_set(0), vf_set(0), vf_set(0), vf_set(0) };
     int i = 0;
-    for (; i + VF_LANES <= columns; i += VF_LANES)
-        sums = vf_fma(vf_load(x + i), vf_load(x + i), sums);
-    float sum = vf_sum(sums);
+    for (; i + 4 * VF_LANES <= columns; i += 4 * VF_LANES)
+        UNROLL for (int j = 0; j < 4; j++)
+        {
+            vf value = vf_load(x + i + j * VF_LANES);
+            sums[j] = vf_fma(value, value, sums[j]);
+        }
+    float sum = vf_sum(vf_add(vf_add(sums[0], sums[1]), vf_add(sums[2], sums[3])));
     for (; i < columns; i++)
         sum += x[i] * x[i];
     return 1.0f / __builtin_sqrtf(sum / (float)columns + epsilon);
@@ -88,6 +92,15 @@ static void LEVEL(quantise)(const float *x, const float *norm, float epsilon, in
         panel->halves[slot][0] = (int16_t)half;
         panel->halves[slot][1] = (int16_t)(panel->sum[slot] - half);
         panel->s[slot] = panel->d[slot] * (float)panel->sum[slot];
+    }
+}
+
+// What is too large for f16 becomes the largest, so that a probability of 0 times it is 0.
+static void LEVEL(halve)(const float *x, int count, uint16_t *halves)
+{
+    for (int i = 0; i < count; i += VF_LANES) {
+        vf value = vf_min(vf_set(65504), vf_max(vf_set(-65504), vf_load(x + i)));
+        vf_store_f16(halves + i, value);
     }
 }
 

@@ -23,26 +23,28 @@ static void rotate(const backend_rope *rope, int32_t position, float *x)
     }
 }
 
-// The cache's number for x: what is too large for f16 becomes the largest, so that a probability of
-// 0 times it is 0.
-static void store_number(tensor_type type, uint8_t *at, float x)
+static uint16_t bf16_of(float x)
 {
-    if (type == TENSOR_F32) {
-        memcpy(at, &x, 4);
-        return;
-    }
-    uint16_t half;
-    if (type == TENSOR_F16) {
-        half = tensor_f32_to_f16(x > 65504.0f ? 65504.0f : x < -65504.0f ? -65504.0f : x);
+    uint32_t bits;
+    memcpy(&bits, &x, 4);
+    if ((bits & 0x7fffffff) > 0x7f800000)
+        return (uint16_t)(bits >> 16 | 0x40);
+    return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+// Token `token` of a tile: a row of V, or a column of K.
+static void store_numbers(const uint8_t *numbers, int bytes, int size, int token, bool value,
+                          uint8_t *tile)
+{
+    if (value) {
+        memcpy(tile + token * size * bytes, numbers, (size_t)(size * bytes));
+    } else if (bytes == 2) {
+        for (int d = 0; d < size; d++)
+            memcpy(tile + (d * CPU_TILE_TOKENS + token) * 2, numbers + d * 2, 2);
     } else {
-        uint32_t bits;
-        memcpy(&bits, &x, 4);
-        if ((bits & 0x7fffffff) > 0x7f800000)
-            half = (uint16_t)(bits >> 16 | 0x40);
-        else
-            half = (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+        for (int d = 0; d < size; d++)
+            memcpy(tile + (d * CPU_TILE_TOKENS + token) * 4, numbers + d * 4, 4);
     }
-    memcpy(at, &half, 2);
 }
 
 // Zero tokens first .. 32 of a tile: [size][32] for K, [32][size] for V.
@@ -60,8 +62,8 @@ static void zero_tail(uint8_t *tile, int first, int size, int bytes, bool value)
 
 // Write one head's K or V of one token. The item that writes a tile's first token also zeroes what
 // this step leaves unwritten behind its last one.
-static void store_head(const cpu_operation *o, int sequence, int32_t position, int head, bool value,
-                       const float *x)
+static void store_head(const cpu_operation *o, const backend *b, int sequence, int32_t position,
+                       int head, bool value, const float *x)
 {
     const kv_layout *l = &o->kv.layout;
     const backend_batch *batch = &o->batch;
@@ -76,9 +78,13 @@ static void store_head(const cpu_operation *o, int sequence, int32_t position, i
     int token = position % CPU_TILE_TOKENS;
     if (token == 0 && batch->lengths[sequence] - position < CPU_TILE_TOKENS)
         zero_tail(tile, batch->lengths[sequence] - position, size, bytes, value);
-    for (int d = 0; d < size; d++)
-        store_number(l->type,
-                     tile + (value ? token * size + d : d * CPU_TILE_TOKENS + token) * bytes, x[d]);
+    uint16_t halves[CPU_HEAD_SIZE_MAX];
+    if (l->type == TENSOR_F16)
+        b->level->halve(x, size, halves);
+    for (int d = 0; l->type == TENSOR_BF16 && d < size; d++)
+        halves[d] = bf16_of(x[d]);
+    store_numbers(bytes == 4 ? (const uint8_t *)x : (const uint8_t *)halves, bytes, size, token,
+                  value, tile);
 }
 
 // One head of one row: rotated, and stored where it is a k or v.
@@ -90,7 +96,7 @@ static void run_head(const cpu_operation *o, const backend *b, int row, int head
     CHECK(position >= 0 && position < o->rope.position_limit);
     float *x = o->y->data + row * o->y->stride + (int64_t)head * size;
     if (head >= h->q_heads + h->kv_heads) {
-        store_head(o, sequence, position, head - h->q_heads - h->kv_heads, true, x);
+        store_head(o, b, sequence, position, head - h->q_heads - h->kv_heads, true, x);
         return;
     }
     float k[CPU_HEAD_SIZE_MAX];
@@ -103,7 +109,7 @@ static void run_head(const cpu_operation *o, const backend *b, int row, int head
         memcpy(k, x, (size_t)size * sizeof *k);
     rotate(&o->rope, position, at);
     if (!is_query)
-        store_head(o, sequence, position, head - h->q_heads, false, k);
+        store_head(o, b, sequence, position, head - h->q_heads, false, k);
 }
 
 static void run_rope(cpu_operation *o, backend *b, int phase, int thread, int first, int last)

@@ -49,6 +49,10 @@ static inline vf vf_max(vf a, vf b)
 {
     return _mm256_max_ps(a, b);
 }
+static inline vf vf_min(vf a, vf b)
+{
+    return _mm256_min_ps(a, b);
+}
 static inline vf vf_power_of_two(vf magic_n)
 {
     __m256i n = _mm256_add_epi32(_mm256_castps_si256(magic_n), _mm256_set1_epi32(127));
@@ -73,6 +77,10 @@ static inline float vf_largest(vf x)
 static inline vf vf_load_f16(const uint16_t *p)
 {
     return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p));
+}
+static inline void vf_store_f16(uint16_t *p, vf x)
+{
+    _mm_storeu_si128((__m128i *)p, _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
 }
 static inline vf vf_load_bf16(const uint16_t *p)
 {

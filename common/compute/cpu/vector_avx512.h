@@ -49,6 +49,10 @@ static inline vf vf_max(vf a, vf b)
 {
     return _mm512_max_ps(a, b);
 }
+static inline vf vf_min(vf a, vf b)
+{
+    return _mm512_min_ps(a, b);
+}
 static inline vf vf_power_of_two(vf magic_n)
 {
     __m512i n = _mm512_add_epi32(_mm512_castps_si512(magic_n), _mm512_set1_epi32(127));
@@ -75,6 +79,10 @@ static inline float vf_largest(vf x)
 static inline vf vf_load_f16(const uint16_t *p)
 {
     return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p));
+}
+static inline void vf_store_f16(uint16_t *p, vf x)
+{
+    _mm256_storeu_si256((__m256i *)p, _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
 }
 static inline vf vf_load_bf16(const uint16_t *p)
 {

@@ -54,6 +54,11 @@ static inline vf vf_max(vf a, vf b)
 {
     return a > b ? a : b;
 }
+// The smaller; b where either is a NaN.
+static inline vf vf_min(vf a, vf b)
+{
+    return a < b ? a : b;
+}
 // 2^n for the whole number n that magic + n holds in its low bits (see vf_exp).
 static inline vf vf_power_of_two(vf magic_n)
 {
@@ -79,6 +84,11 @@ static inline float vf_largest(vf x)
 static inline vf vf_load_f16(const uint16_t *p)
 {
     return tensor_f16_to_f32(*p);
+}
+// Rounded to nearest even.
+static inline void vf_store_f16(uint16_t *p, vf x)
+{
+    *p = tensor_f32_to_f16(x);
 }
 static inline vf vf_load_bf16(const uint16_t *p)
 {
