@@ -1,6 +1,7 @@
 #include "net/mailbox_internal.h"
 
 #include "base/clock.h"
+#include "base/log.h"
 
 #include <nng/protocol/reqrep0/rep.h>
 #include <nng/protocol/reqrep0/req.h>
@@ -8,6 +9,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+// Long enough for what was under way on a connection to end, also on a busy machine.
+#define REST_BEFORE_CLOSE_US 100000
+#define CLOSE_STUCK_US 5000000
 
 const mailbox_limits mailbox_limits_default = {
     .message_max = (size_t)4 << 20,
@@ -80,6 +85,102 @@ status mailbox_listen(nng_socket socket, const char *url, char real_url[MAILBOX_
     return STATUS_OK;
 }
 
+// ---- closing
+// -------------------------------------------------------------------------------------
+
+typedef struct closing {
+    struct closing *next;
+    nng_socket socket;
+    void (*finish)(void *argument);
+    void *argument;
+    uint64_t due_us;
+} closing;
+
+// All that waits to be closed, in order of time. The thread is made with the first and lives as
+// long as the process.
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t wake;
+    closing *first, **last;
+    bool begun;
+    uint64_t busy_since_us; // 0: no socket is being closed
+} closer = { .lock = PTHREAD_MUTEX_INITIALIZER,
+             .wake = PTHREAD_COND_INITIALIZER,
+             .last = &closer.first };
+
+static void close_now(nng_socket socket, void (*finish)(void *argument), void *argument)
+{
+    nng_close(socket);
+    if (finish != NULL)
+        finish(argument);
+}
+
+static void *closer_main(void *unused)
+{
+    (void)unused;
+    for (;;) {
+        pthread_mutex_lock(&closer.lock);
+        while (closer.first == NULL)
+            pthread_cond_wait(&closer.wake, &closer.lock);
+        uint64_t due_us =
+            closer.first->due_us; // it stays in the list, which keeps it in sight of leak checks
+        pthread_mutex_unlock(&closer.lock);
+        for (uint64_t now_us; (now_us = clock_now_us()) < due_us;)
+            clock_sleep_us(due_us - now_us);
+        pthread_mutex_lock(&closer.lock);
+        closing *c = closer.first;
+        closer.first = c->next;
+        if (closer.first == NULL)
+            closer.last = &closer.first;
+        closer.busy_since_us = clock_now_us();
+        pthread_mutex_unlock(&closer.lock);
+        close_now(c->socket, c->finish, c->argument);
+        free(c);
+        pthread_mutex_lock(&closer.lock);
+        closer.busy_since_us = 0;
+        pthread_mutex_unlock(&closer.lock);
+    }
+    return NULL;
+}
+
+static bool closer_begin(void)
+{
+    pthread_t thread;
+    if (!closer.begun && pthread_create(&thread, NULL, closer_main, NULL) == 0) {
+        pthread_detach(thread);
+        closer.begun = true;
+    }
+    return closer.begun;
+}
+
+void mailbox_close_later(nng_socket socket, void (*finish)(void *argument), void *argument)
+{
+    closing *c = calloc(1, sizeof(*c));
+    pthread_mutex_lock(&closer.lock);
+    bool later = c != NULL && closer_begin();
+    uint64_t busy_us = closer.busy_since_us == 0 ? 0 : clock_now_us() - closer.busy_since_us;
+    if (later) {
+        *c = (closing){ .socket = socket,
+                        .finish = finish,
+                        .argument = argument,
+                        .due_us = clock_now_us() + REST_BEFORE_CLOSE_US };
+        *closer.last = c;
+        closer.last = &c->next;
+        pthread_cond_signal(&closer.wake);
+    }
+    pthread_mutex_unlock(&closer.lock);
+    if (busy_us > CLOSE_STUCK_US)
+        log_warn(
+            "mailbox",
+            "a socket is being closed for %llu s; lost peers may be noticed only by their silence",
+            (unsigned long long)(busy_us / 1000000));
+    if (later)
+        return;
+    free(c);
+    clock_sleep_us(REST_BEFORE_CLOSE_US);
+    close_now(socket, finish, argument);
+}
+
 // ---- server ------------------------------------------------------------------------------------
 
 // One request at a time: received, given out as an event, answered (or let go), received again.
@@ -97,7 +198,7 @@ struct mailbox_server {
     queue *events;
     void *owner;
     char url[MAILBOX_URL_MAX];
-    bool closed;
+    bool closed, finished; // asked to close; the socket is closed
     int events_out;
     int count;
     server_context contexts[];
@@ -202,6 +303,19 @@ const char *mailbox_server_url(const mailbox_server *s)
     return s->url;
 }
 
+static void server_finish(void *argument)
+{
+    mailbox_server *s = argument;
+    for (int i = 0; i < s->count; i++)
+        nng_aio_stop(s->contexts[i].aio);
+    pthread_mutex_lock(&s->lock);
+    s->finished = true;
+    bool last = s->events_out == 0;
+    pthread_mutex_unlock(&s->lock);
+    if (last)
+        server_free(s);
+}
+
 void mailbox_server_close(mailbox_server *s)
 {
     if (s == NULL)
@@ -209,14 +323,9 @@ void mailbox_server_close(mailbox_server *s)
     pthread_mutex_lock(&s->lock);
     s->closed = true;
     pthread_mutex_unlock(&s->lock);
-    nng_close(s->socket);
     for (int i = 0; i < s->count; i++)
-        nng_aio_stop(s->contexts[i].aio);
-    pthread_mutex_lock(&s->lock);
-    bool last = s->events_out == 0;
-    pthread_mutex_unlock(&s->lock);
-    if (last)
-        server_free(s);
+        nng_aio_abort(s->contexts[i].aio, NNG_ECANCELED);
+    mailbox_close_later(s->socket, server_finish, s);
 }
 
 // The event of `c` is done with; its context goes on, or the last one takes a closed server along.
@@ -225,7 +334,7 @@ static void context_end(server_context *c, nng_msg *answer)
     mailbox_server *s = c->server;
     pthread_mutex_lock(&s->lock);
     s->events_out--;
-    bool last = s->closed && s->events_out == 0;
+    bool last = s->finished && s->events_out == 0;
     if (answer != NULL && !s->closed) {
         c->replying = true;
         nng_aio_set_msg(c->aio, answer);
@@ -301,7 +410,7 @@ status mailbox_request(const char *url, slice data, int64_t timeout_us, buffer *
         return mailbox_failed(failure, url, "open a socket for", code);
     nng_msg *answer = NULL;
     code = ask(socket, url, data, timeout_us, &answer);
-    nng_close(socket);
+    mailbox_close_later(socket, NULL, NULL);
     if (code == NNG_ETIMEDOUT)
         return error_set(failure, STATUS_PEER_SILENT, "", "%s did not answer within %lld ms", url,
                          (long long)timeout_us / 1000);

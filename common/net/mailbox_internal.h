@@ -19,3 +19,9 @@ status mailbox_listen(nng_socket socket, const char *url, char real_url[MAILBOX_
                       error *failure);
 // An event of a server goes back: the context may receive the next request.
 void mailbox_request_release(void *context);
+// Close a socket a little later, on a thread of its own, then call `finish` (may be NULL) with
+// `argument`. nng 1.5 can lose a connection's receive for ever, and with it the thread that buries
+// connections, where one is closed while messages arrive (its issues 1543 and 1813); so the owner
+// first stops receiving and sending, and the connection has come to rest when it is closed. It also
+// keeps nng_close, which waits, out of the owner's loop.
+void mailbox_close_later(nng_socket socket, void (*finish)(void *argument), void *argument);

@@ -11,7 +11,7 @@
 // nng's own buffers are small: what waits there cannot be passed by an urgent message (out), and
 // counts against memory with the largest message each (in).
 #define SOCKET_SEND_MESSAGES 2
-#define SOCKET_RECEIVE_MESSAGES 16
+#define SOCKET_RECEIVE_MESSAGES 0
 // How often a pair whose event queue was full looks again.
 #define REST_MS 2
 
@@ -280,6 +280,16 @@ static void pair_free(mailbox_pair *p)
     free(p);
 }
 
+// Its socket is closed: no connection speaks any more.
+static void pair_finish(void *argument)
+{
+    mailbox_pair *p = argument;
+    nng_aio_stop(p->receiving);
+    nng_aio_stop(p->sending);
+    drop_waiting(p);
+    pair_free(p);
+}
+
 void mailbox_pair_close(mailbox_pair *p)
 {
     if (p == NULL)
@@ -287,11 +297,9 @@ void mailbox_pair_close(mailbox_pair *p)
     pthread_mutex_lock(&p->lock);
     p->closed = true;
     pthread_mutex_unlock(&p->lock);
-    nng_close(p->socket);
-    nng_aio_stop(p->receiving);
-    nng_aio_stop(p->sending);
-    drop_waiting(p);
-    pair_free(p);
+    nng_aio_abort(p->receiving, NNG_ECANCELED);
+    nng_aio_abort(p->sending, NNG_ECANCELED);
+    mailbox_close_later(p->socket, pair_finish, p);
 }
 
 static int set_options(nng_socket socket, const mailbox_limits *limits)

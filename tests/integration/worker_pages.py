@@ -2,7 +2,7 @@
 # tags: integration
 # limit: 120
 """The pages of the workers: /health, /ready with its reason, and /metrics, whose text promtool takes and whose numbers follow
-the work. On the tiny model: nothing here depends on what is said."""
+the work; a router that stops or starts again. On the tiny model: nothing here depends on what is said."""
 import http.client
 import os
 import re
@@ -78,6 +78,18 @@ def a_stopped_router_makes_workers_unready(cluster, pages):
     cluster.check_idle()
 
 
+def a_restarted_router_finds_its_workers(cluster, pages):
+    command = cluster.router.popen.args
+    cluster.router.kill()
+    cluster.router.popen.wait()
+    for page in pages:
+        cluster.until("not ready", lambda: get(page, "/ready")[0] == 503)
+    cluster.router = cluster.start("router", command[1:], name="router-again")
+    cluster.wait_ready(1, 1)
+    check(cluster.complete("once more", max_tokens=3, ignore_eos=True)["usage"]["completion_tokens"] == 3, "an answer")
+    cluster.check_idle()
+
+
 def test():
     model = os.path.join(tempfile.mkdtemp(prefix="penstock-test-"), "tiny.gguf")
     subprocess.run([os.path.join(BUILD, "tools", "tiny-model"), model], check=True)
@@ -90,6 +102,7 @@ def test():
                 check(get(page, "/elsewhere")[0] == 404, "an unknown path")
             work_is_counted(cluster, *pages)
             a_stopped_router_makes_workers_unready(cluster, pages)
+            a_restarted_router_finds_its_workers(cluster, pages)
     finally:
         os.unlink(model)
         os.rmdir(os.path.dirname(model))
