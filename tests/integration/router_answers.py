@@ -140,6 +140,9 @@ def metrics(cluster):
         cluster.request("GET", f"/random/{i}")
     after = lines()
     check(len(after) <= len(before) + 2, f"series grew from {len(before)} to {len(after)} lines")
+    unknown = cluster.metric("penstock_unknown_request_fields_total")
+    cluster.json("POST", "/v1/completions", body(cluster, frob=1, nicate=2))
+    check(cluster.metric("penstock_unknown_request_fields_total") == unknown + 2, "unknown fields are counted")
     outcomes = {o: cluster.metric(f'penstock_requests_total{{outcome="{o}"}}') for o in ("stop", "length", "abort", "error", "rejected")}
     check(outcomes["rejected"] >= 40 and outcomes["length"] > 0 and outcomes["error"] == 0, f"{outcomes}")
 
