@@ -84,10 +84,7 @@ static void LEVEL(quantise)(const float *x, const float *norm, float epsilon, in
         // Below 2^-100 the reciprocal could overflow: such a block is nothing beside the others.
         float inverse = most < 0x1p-100f ? 0 : 127.0f / most;
         panel->d[slot] = most < 0x1p-100f ? 0 : most / 127.0f;
-        int32_t sum = quantise_block(values, inverse, panel->q[slot]);
-        int32_t half = 0;
-        for (int i = 0; i < CPU_BLOCK / 2; i++)
-            half += panel->q[slot][i];
+        int32_t half, sum = quantise_block(values, inverse, panel->q[slot], &half);
         panel->sum[slot] = most < INFINITY ? sum : 0; // the scale says that these are no numbers
         panel->halves[slot][0] = (int16_t)half;
         panel->halves[slot][1] = (int16_t)(panel->sum[slot] - half);

@@ -115,15 +115,16 @@ static inline float largest_magnitude(const float *x)
 
 // q[i] = x[i] * factor rounded to nearest even, |x * factor| <= 127.5; returns their sum. The bits
 // of what is not a number are unspecified: its block's scale is not a number either.
-static inline int32_t quantise_block(const float *x, float factor, int8_t *q)
+static inline int32_t quantise_block(const float *x, float factor, int8_t *q, int32_t *half)
 {
-    int32_t sum = 0;
+    int32_t sums[2] = { 0, 0 };
     for (int i = 0; i < 32; i++) {
         float shifted = x[i] * factor + 0x1.8p23f;
         int32_t bits;
         memcpy(&bits, &shifted, 4);
         q[i] = (int8_t)(uint8_t)(bits & 0xff);
-        sum += q[i];
+        sums[i / 16] += q[i];
     }
-    return sum;
+    *half = sums[0];
+    return sums[0] + sums[1];
 }
