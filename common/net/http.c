@@ -63,11 +63,6 @@ status http_server_open(http_loop *loop, const http_settings *settings, const ht
     return STATUS_OK;
 }
 
-void http_server_stop_listening(http_server *s)
-{
-    http_listeners_close(s);
-}
-
 void http_server_close(http_server *s)
 {
     if (!s)

@@ -66,8 +66,6 @@ typedef struct http_hooks {
 status http_server_open(http_loop *loop, const http_settings *settings, const http_route *routes,
                         size_t route_count, const http_hooks *hooks, void *context,
                         http_server **opened, error *failure);
-// Close the listeners, so that the system refuses new connections; those that are open stay.
-void http_server_stop_listening(http_server *s);
 // Cut every connection (close calls are made) and free.
 void http_server_close(http_server *s); // NULL is allowed
 size_t http_server_connections(const http_server *s);
@@ -86,20 +84,16 @@ void http_thread_close(http_thread *t);
 
 // ---- a request; slices live as long as it does ------------------------------------------------
 
-slice http_request_method(const http_request *r);
 slice http_request_path(const http_request *r);
 slice http_request_rest(
     const http_request *r); // what "/*" of the route stands for, without the slash
-slice http_request_query(const http_request *r);
-slice http_request_field(const http_request *r, const char *name); // NULL data: absent
 slice http_request_body(const http_request *r);
 // The body is not needed any more, although the answer is not complete; it becomes empty.
 void http_request_forget_body(http_request *r);
 // The X-Request-Id of the answer: the client's own if it is 1 to 64 characters of [A-Za-z0-9._-],
 // else a random one.
 slice http_request_id(const http_request *r);
-uint64_t http_request_arrived_us(const http_request *r);    // when its head was complete
-uint64_t http_request_first_byte_us(const http_request *r); // when the answer began; 0: not yet
+uint64_t http_request_arrived_us(const http_request *r); // when its head was complete
 
 // Called once, from the loop, if the client goes (or is cut) before the answer is complete; the
 // request ends with it.
@@ -124,5 +118,5 @@ const char *http_error_type(int status_code);
 // close call follows from the loop, and further writes do nothing.
 void http_stream_begin(http_request *r, int status_code, const char *content_type);
 bool http_stream_write(http_request *r, slice data);
-void http_stream_end(http_request *r); // complete: ends the request
+void http_stream_end(http_request *r);             // complete: ends the request
 size_t http_stream_waiting(const http_request *r); // bytes that the client has not taken

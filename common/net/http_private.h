@@ -63,7 +63,7 @@ struct http_request {
     const http_route *route; // NULL: none matched
     slice rest;
     char id[65];
-    uint64_t arrived_us, first_byte_us;
+    uint64_t arrived_us;
     http_loop_call on_close;
     void *on_close_context;
     buffer answer_fields;

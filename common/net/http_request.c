@@ -37,11 +37,6 @@ void http_request_free(http_request *r)
     free(r);
 }
 
-slice http_request_method(const http_request *r)
-{
-    return r->head.method;
-}
-
 slice http_request_path(const http_request *r)
 {
     return r->head.path;
@@ -50,16 +45,6 @@ slice http_request_path(const http_request *r)
 slice http_request_rest(const http_request *r)
 {
     return r->rest;
-}
-
-slice http_request_query(const http_request *r)
-{
-    return r->head.query;
-}
-
-slice http_request_field(const http_request *r, const char *name)
-{
-    return http_head_field(&r->head, name);
 }
 
 slice http_request_body(const http_request *r)
@@ -82,11 +67,6 @@ slice http_request_id(const http_request *r)
 uint64_t http_request_arrived_us(const http_request *r)
 {
     return r->arrived_us;
-}
-
-uint64_t http_request_first_byte_us(const http_request *r)
-{
-    return r->first_byte_us;
 }
 
 void http_request_on_close(http_request *r, http_loop_call call, void *context)
@@ -181,7 +161,6 @@ static void answer_head(http_request *r, int status_code, const char *content_ty
     strftime(date, sizeof date, "%a, %d %b %Y %H:%M:%S GMT", &utc);
     slice id = http_request_id(r);
     r->status_code = status_code;
-    r->first_byte_us = clock_now_us();
     if (c->server->refuse_keep_alive)
         c->keep_alive = false;
     buffer_printf(out, "HTTP/1.1 %d %s\r\nDate: %s\r\nX-Request-Id: %.*s\r\n", status_code,
