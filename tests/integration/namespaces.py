@@ -5,6 +5,7 @@
 import os
 import subprocess
 import sys
+import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "harness"))
 from cluster import Cluster, check, main, skip  # noqa: E402
@@ -30,6 +31,18 @@ def build():
     for side, address in (("a", NEAR), ("b", FAR)):
         ip("-n", TAG + side, "addr", "add", address + "/24", "dev", f"{TAG}{side}0")
         ip("-n", TAG + side, "link", "set", f"{TAG}{side}0", "up")
+    for side in ("a", "b"):
+        wait_for_carrier(side)
+
+
+def wait_for_carrier(side):
+    """A device without a carrier is no device to UCX, and a new pair takes a moment to have one."""
+    for _ in range(200):
+        shown = subprocess.run(["ip", "-n", TAG + side, "link", "show", f"{TAG}{side}0"], capture_output=True, text=True)
+        if "LOWER_UP" in shown.stdout and "state UP" in shown.stdout:
+            return
+        time.sleep(0.05)
+    check(False, f"{TAG}{side}0 did not come up: {shown.stdout}{shown.stderr}")
 
 
 def answers():
