@@ -172,7 +172,7 @@ def clients_leave():
 def room_is_short():
     """More than fits waits in order, more than may wait is 429 with Retry-After; nothing is lost."""
     with FakeCluster(router=["router.queue_max=3"]) as cluster:
-        cluster.fake("decode", sequences=2, step_ms=10)
+        cluster.fake("decode", sequences=2, step_ms=25)
         results = together([lambda: cluster.request("POST", "/v1/completions", body(cluster, 30)) for _ in range(12)])
         codes = sorted(r[0] for r in results)
         check(codes.count(200) >= 5 and codes.count(200) + codes.count(429) == 12 and 429 in codes, f"{codes}")
