@@ -112,7 +112,8 @@ status prompt_encode_chat(const prompt_model *model, encoder *e, json_t *message
                              .now_s = (int64_t)clock_wall_s() };
     if (!model->chat)
         return error_set(failure, STATUS_UNSUPPORTED, "messages",
-                         "this model has no chat template; use /v1/completions");
+                         "model %s has no chat template; use /v1/completions",
+                         model->identity.name);
     TRY(chat_render(model->chat, &request, NULL, &output, failure));
     segments = calloc(output.segment_count + 1, sizeof *segments);
     if (!segments) {

@@ -109,6 +109,7 @@ typedef enum backend_epilogue {
     BACKEND_STORE,  // y = W x (+ bias)
     BACKEND_ADD,    // y += W x (+ bias): the residual stream
     BACKEND_SWIGLU, // y = silu(gate) * up, for a weight with pair_rows; y has half the weight's rows
+    BACKEND_GEGLU,  // y = gelu(gate) * up in the same way, GELU in its tanh form
 } backend_epilogue;
 
 typedef struct backend_rope {

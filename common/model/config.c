@@ -6,8 +6,23 @@
 #include <stdlib.h>
 
 static const model_family families[] = {
-    { .architecture = "llama", .rope_adjacent = true },
+    { .architecture = "llama", .rope_adjacent = true, .has_window = true },
+    { .architecture = "qwen2" },
+    { .architecture = "gemma3",
+      .has_window = true,
+      .head_norms = true,
+      .post_norms = true,
+      .gelu = true,
+      .scaled_embedding = true,
+      .window_period = 6,
+      .local_rope_base = 10000,
+      .wide_scale_layers = 62 },
 };
+
+bool model_layer_is_local(const model_config *config, int32_t layer)
+{
+    return config->window_period > 0 && (layer + 1) % config->window_period != 0;
+}
 
 // Keys that change the numbers in a way that no family above has. `neutral` is the value that means
 // "does nothing"; any other is refused by name.
@@ -120,7 +135,8 @@ static status family_find(const gguf *file, const model_family **family, error *
             return STATUS_OK;
         }
     return error_set(failure, STATUS_UNSUPPORTED, "general.architecture",
-                     "general.architecture is \"%.*s\"; this build computes llama",
+                     "general.architecture is \"%.*s\"; this build computes llama, "
+                     "qwen2 and gemma3",
                      (int)(architecture.size < 64 ? architecture.size : 64), architecture.data);
 }
 
@@ -174,10 +190,55 @@ static status heads_read(reader *r, model_config *c)
                          "%s is %d and key_length is %d; this build computes heads whose keys and "
                          "values are of one size",
                          key_of(r, "attention.value_length"), value_size, c->head_size);
-    c->attention_scale = (float)(1.0 / sqrt((double)c->head_size));
+    bool wide = c->family->wide_scale_layers == c->layers;
+    c->attention_scale =
+        (float)(1.0 / sqrt(wide ? (double)c->width / c->heads : (double)c->head_size));
     return STATUS_OK;
 fail:
     return result;
+}
+
+// A key that only families with two kinds of layers have.
+static status period_key_check(reader *r, const model_family *f, const char *name)
+{
+    const char *key = key_of(r, name);
+    if (f->window_period > 0 || !gguf_has(r->file, key, NULL))
+        return STATUS_OK;
+    return error_set(r->failure, STATUS_UNSUPPORTED, key,
+                     "%s has no meaning in architecture %s as this build computes it", key,
+                     f->architecture);
+}
+
+// The attention window and which layers have it.
+static status window_read(reader *r, model_config *c)
+{
+    const model_family *f = c->family;
+    const char *key = key_of(r, "attention.sliding_window");
+    status result;
+    if (f->window_period > 0 && !gguf_has(r->file, key, NULL))
+        return error_set(r->failure, STATUS_BAD_FILE, key,
+                         "%s is missing; architecture %s has layers with a window", key,
+                         f->architecture);
+    TRY(size_read_or(r, "attention.sliding_window", f->window_period > 0, 1 << 30, 0, &c->window));
+    if (c->window > 0 && !f->has_window)
+        return error_set(r->failure, STATUS_UNSUPPORTED, key,
+                         "%s is %d; this build computes models of architecture %s without a window",
+                         key, c->window, f->architecture);
+    TRY(period_key_check(r, f, "attention.sliding_window_pattern"));
+    TRY(period_key_check(r, f, "rope.freq_base_swa"));
+    if (f->window_period == 0)
+        return STATUS_OK;
+    TRY(size_read_or(r, "attention.sliding_window_pattern", 1, MODEL_LAYERS_MAX, f->window_period,
+                     &c->window_period));
+    return float_read_or(r, "rope.freq_base_swa", 1, 1e12, f->local_rope_base, &c->local_rope_base);
+fail:
+    return result;
+}
+
+// Not rounded to bf16, as some implementations do: the reference logits of tests/golden are not.
+static float embedding_scale_of(const model_config *c)
+{
+    return c->family->scaled_embedding ? sqrtf((float)c->width) : 1;
 }
 
 static status rope_read(reader *r, model_config *c)
@@ -302,11 +363,12 @@ status model_config_read(const gguf *file, model_config *config, error *failure)
     TRY(size_read(&r, "embedding_length", 1, 1 << 20, &c.width));
     TRY(size_read(&r, "feed_forward_length", 1, 1 << 22, &c.feed_forward));
     TRY(size_read(&r, "context_length", 1, 1 << 24, &c.context));
-    TRY(size_read_or(&r, "attention.sliding_window", 0, 1 << 30, 0, &c.window));
+    TRY(window_read(&r, &c));
     TRY(heads_read(&r, &c));
     TRY(rope_read(&r, &c));
     TRY(float_read_or(&r, "attention.layer_norm_rms_epsilon", 0, 1, NAN, &epsilon));
     c.epsilon = (float)epsilon;
+    c.embedding_scale = embedding_scale_of(&c);
     TRY(vocabulary_read(file, &c, failure));
     *config = c;
     return STATUS_OK;

@@ -13,6 +13,7 @@ struct model {
     backend_activation *qkv;        // [rows][(heads + 2 kv_heads) * head_size]
     backend_activation *mixed;      // [rows][heads * head_size] attention's result
     backend_activation *hidden;     // [rows][feed_forward]
+    backend_activation *branch;     // [rows][width] what a norm follows before it is added, or NULL
     backend_activation *last;       // [logit_rows][width]
     backend_activation *last_mixed; // [logit_rows][heads * head_size]
     backend_activation *logits;     // [logit_rows][rows of the head]
@@ -35,6 +36,8 @@ static status activations_open(model *m)
     TRY(activation_add(m, rows, qkv, &m->qkv));
     TRY(activation_add(m, rows, q, &m->mixed));
     TRY(activation_add(m, rows, c->feed_forward, &m->hidden));
+    if (c->family->post_norms)
+        TRY(activation_add(m, rows, c->width, &m->branch));
     TRY(activation_add(m, logit_rows, c->width, &m->last));
     TRY(activation_add(m, logit_rows, q, &m->last_mixed));
     TRY(activation_add(m, logit_rows, c->rows, &m->logits));
@@ -71,8 +74,8 @@ void model_close(model *m)
 {
     if (!m)
         return;
-    backend_activation *all[] = { m->stream, m->qkv,        m->mixed, m->hidden,
-                                  m->last,   m->last_mixed, m->logits };
+    backend_activation *all[] = { m->stream, m->qkv,  m->mixed,      m->hidden,
+                                  m->branch, m->last, m->last_mixed, m->logits };
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
         if (all[i])
             m->table->activation_close(all[i]);
@@ -101,16 +104,29 @@ backend_activation *model_logits(const model *m)
     return m->logits;
 }
 
+// stream += W x, normalised in between where `norm` is not NULL.
+static void stream_add(model *m, backend_queue *queue, backend_activation *stream,
+                       const backend_activation *x, const backend_weight *w, const float *norm,
+                       int rows)
+{
+    float epsilon = m->config.epsilon;
+    if (!norm) {
+        m->table->linear(queue, stream, x, w, NULL, epsilon, rows, BACKEND_ADD);
+        return;
+    }
+    m->table->linear(queue, m->branch, x, w, NULL, epsilon, rows, BACKEND_STORE);
+    m->table->norm(queue, stream, m->branch, norm, epsilon, rows, BACKEND_ADD);
+}
+
 // The second half of a layer: attention's result into the stream, then the feed-forward part.
 static void layer_finish(model *m, backend_queue *queue, const model_layer *layer,
                          backend_activation *stream, backend_activation *mixed, int rows)
 {
-    const backend_table *t = m->table;
-    float epsilon = m->config.epsilon;
-    t->linear(queue, stream, mixed, layer->output, NULL, epsilon, rows, BACKEND_ADD);
-    t->linear(queue, m->hidden, stream, layer->gate_up, layer->feed_forward_norm, epsilon, rows,
-              BACKEND_SWIGLU);
-    t->linear(queue, stream, m->hidden, layer->down, NULL, epsilon, rows, BACKEND_ADD);
+    backend_epilogue gate = m->config.family->gelu ? BACKEND_GEGLU : BACKEND_SWIGLU;
+    stream_add(m, queue, stream, mixed, layer->output, layer->post_attention_norm, rows);
+    m->table->linear(queue, m->hidden, stream, layer->gate_up, layer->feed_forward_norm,
+                     m->config.epsilon, rows, gate);
+    stream_add(m, queue, stream, m->hidden, layer->down, layer->post_feed_forward_norm, rows);
 }
 
 void model_forward(model *m, backend_queue *queue, const kv_memory *kv, const backend_batch *batch)
@@ -121,17 +137,19 @@ void model_forward(model *m, backend_queue *queue, const kv_memory *kv, const ba
     const backend_heads heads = { c->heads, c->kv_heads, c->head_size };
     int rows = batch->rows, wanted = batch->logit_rows;
     CHECK(rows >= 1 && rows <= m->limits.rows && wanted <= m->limits.logit_rows);
-    t->embed(queue, m->stream, w->embedding, batch->tokens, rows, 1);
+    t->embed(queue, m->stream, w->embedding, batch->tokens, rows, c->embedding_scale);
     t->attention_plan(queue, &heads, kv, batch);
     for (int i = 0; i < w->layer_count; i++) {
         const model_layer *layer = &w->layers[i];
         bool last = i == w->layer_count - 1;
         t->linear(queue, m->qkv, m->stream, layer->qkv, layer->attention_norm, c->epsilon, rows,
                   BACKEND_STORE);
-        t->rope_store(queue, m->qkv, &heads, &w->rope, NULL, NULL, c->epsilon, kv, i, batch);
+        t->rope_store(queue, m->qkv, &heads, layer->rope, layer->q_norm, layer->k_norm, c->epsilon,
+                      kv, i, batch);
         if (last && wanted == 0)
             return; // a chunk in the middle of a prompt: its keys and values are in the pages
-        t->attention(queue, m->mixed, m->qkv, &heads, kv, i, batch, c->attention_scale, c->window);
+        t->attention(queue, m->mixed, m->qkv, &heads, kv, i, batch, c->attention_scale,
+                     layer->window);
         if (last)
             break;
         layer_finish(m, queue, layer, m->stream, m->mixed, rows);

@@ -111,6 +111,48 @@ fail:
     return result;
 }
 
+// The norms of a layer, in the order in which they lie in memory.
+static const char *const norm_names[] = { "attn_norm",     "ffn_norm",    "post_attention_norm",
+                                          "post_ffw_norm", "attn_q_norm", "attn_k_norm" };
+#define NORMS (sizeof norm_names / sizeof norm_names[0])
+
+static int64_t norm_size(const model_config *c, size_t norm)
+{
+    if (norm < 2)
+        return c->width;
+    if (norm < 4)
+        return c->family->post_norms ? c->width : 0;
+    return c->family->head_norms ? c->head_size : 0;
+}
+
+static size_t layer_norms_size(const model_config *c)
+{
+    int64_t size = 0;
+    for (size_t i = 0; i < NORMS; i++)
+        size += norm_size(c, i);
+    return (size_t)size;
+}
+
+// Where a layer finds its norms and rotation, now that they are in backend memory.
+static void layer_point(model_weights *w, const model_config *c, int32_t index)
+{
+    model_layer *layer = &w->layers[index];
+    const float **norms[NORMS] = { &layer->attention_norm,
+                                   &layer->feed_forward_norm,
+                                   &layer->post_attention_norm,
+                                   &layer->post_feed_forward_norm,
+                                   &layer->q_norm,
+                                   &layer->k_norm };
+    const float *at = (const float *)w->norms.data + (size_t)index * layer_norms_size(c);
+    for (size_t i = 0; i < NORMS; i++) {
+        *norms[i] = norm_size(c, i) > 0 ? at : NULL;
+        at += norm_size(c, i);
+    }
+    bool local = model_layer_is_local(c, index);
+    layer->rope = local ? &w->local_rope : &w->rope;
+    layer->window = local || c->window_period == 0 ? c->window : 0;
+}
+
 static status layer_load(loader *l, int index, float *norms)
 {
     const model_config *c = l->config;
@@ -122,8 +164,12 @@ static status layer_load(loader *l, int index, float *norms)
     const part gate_up[] = { { "ffn_gate", c->feed_forward }, { "ffn_up", c->feed_forward } };
     const part down[] = { { "ffn_down", c->width } };
     status result;
-    TRY(vector_read(l, index, "attn_norm", "weight", c->width, false, NULL, norms));
-    TRY(vector_read(l, index, "ffn_norm", "weight", c->width, false, NULL, norms + c->width));
+    for (size_t i = 0; i < NORMS; i++) {
+        int64_t size = norm_size(c, i);
+        if (size > 0)
+            TRY(vector_read(l, index, norm_names[i], "weight", size, false, NULL, norms));
+        norms += size;
+    }
     TRY(matrix_load(l, index, qkv, 3, c->width, false, &layer->qkv));
     TRY(matrix_load(l, index, output, 1, q_rows, false, &layer->output));
     TRY(matrix_load(l, index, gate_up, 2, c->width, true, &layer->gate_up));
@@ -181,18 +227,20 @@ fail:
     return result;
 }
 
-static status rope_load(loader *l, int32_t positions)
+// The rotation table of `c`'s base and scale.
+static status rope_table_load(loader *l, const model_config *c, int32_t positions,
+                              const char *divisors_name, backend_memory *memory, backend_rope *rope)
 {
-    const model_config *c = l->config;
     model_weights *w = l->weights;
     size_t pairs = (size_t)c->rope_dims / 2;
     float *divisors = malloc(pairs * sizeof *divisors);
     float *table = malloc((size_t)positions * pairs * 2 * sizeof *table);
     status result = STATUS_NO_MEMORY;
-    bool present;
+    bool present = false;
     if (!divisors || !table)
         goto fail;
-    TRY(vector_read(l, -1, "rope_freqs", "weight", (int64_t)pairs, true, &present, divisors));
+    if (divisors_name)
+        TRY(vector_read(l, -1, divisors_name, "weight", (int64_t)pairs, true, &present, divisors));
     for (size_t i = 0; i < pairs; i++) {
         if (!present)
             divisors[i] = 1;
@@ -210,13 +258,24 @@ static status rope_load(loader *l, int32_t positions)
             model_rope_rotation(frequency, p, &entry[0], &entry[1]);
         }
     }
-    TRY(floats_upload(w, table, (size_t)positions * pairs * 2, &w->rotations));
-    w->rope =
-        (backend_rope){ w->rotations.data, c->rope_dims, c->family->rope_adjacent, positions };
+    TRY(floats_upload(w, table, (size_t)positions * pairs * 2, memory));
+    *rope = (backend_rope){ memory->data, c->rope_dims, c->family->rope_adjacent, positions };
 fail:
     free(divisors);
     free(table);
     return result;
+}
+
+static status rope_load(loader *l, int32_t positions)
+{
+    model_weights *w = l->weights;
+    model_config local = *l->config;
+    status result = rope_table_load(l, l->config, positions, "rope_freqs", &w->rotations, &w->rope);
+    if (result != STATUS_OK || local.window_period == 0)
+        return result;
+    local.rope_base = local.local_rope_base;
+    local.rope_scale = 1;
+    return rope_table_load(l, &local, positions, NULL, &w->local_rotations, &w->local_rope);
 }
 
 static status ends_load(loader *l, float *final_norm)
@@ -284,7 +343,8 @@ status model_weights_open(const gguf *file, const model_config *config, int32_t 
 {
     loader l = { .file = file, .config = config, .weights = weights, .failure = failure };
     float *norms = NULL;
-    size_t norm_count = (2 * (size_t)config->layers + 1) * (size_t)config->width;
+    size_t layer_norms = layer_norms_size(config);
+    size_t norm_count = (size_t)config->layers * layer_norms + (size_t)config->width;
     status result;
     *weights = (model_weights){ .table = table, .device = device, .layer_count = config->layers };
     TRY(gguf_check_size(file, failure));
@@ -300,17 +360,14 @@ status model_weights_open(const gguf *file, const model_config *config, int32_t 
     if (!l.bias || !l.used || !norms || !weights->layers)
         goto fail;
     for (int i = 0; i < config->layers; i++)
-        TRY(layer_load(&l, i, norms + 2 * (size_t)i * (size_t)config->width));
+        TRY(layer_load(&l, i, norms + (size_t)i * layer_norms));
     TRY(ends_load(&l, norms + norm_count - config->width));
     TRY(rope_load(&l, positions));
     TRY(unused_check(&l));
     TRY(floats_upload(weights, norms, norm_count, &weights->norms));
-    const float *base = weights->norms.data;
-    for (int i = 0; i < config->layers; i++) {
-        weights->layers[i].attention_norm = base + 2 * (size_t)i * (size_t)config->width;
-        weights->layers[i].feed_forward_norm = base + (2 * (size_t)i + 1) * (size_t)config->width;
-    }
-    weights->final_norm = base + norm_count - config->width;
+    for (int i = 0; i < config->layers; i++)
+        layer_point(weights, config, i);
+    weights->final_norm = (const float *)weights->norms.data + norm_count - config->width;
     bytes_count(weights);
     log_progress("loading weights", 1, 1);
 fail:
@@ -342,6 +399,8 @@ void model_weights_close(model_weights *w)
         t->memory_close(w->device, &w->norms);
     if (w->rotations.data)
         t->memory_close(w->device, &w->rotations);
+    if (w->local_rotations.data)
+        t->memory_close(w->device, &w->local_rotations);
     free(w->layers);
     *w = (model_weights){ 0 };
 }

@@ -11,10 +11,15 @@
 
 typedef struct model_layer {
     const float *attention_norm, *feed_forward_norm; // [width]
-    backend_weight *qkv;                             // [(heads + 2 kv_heads) * head_size][width]
-    backend_weight *output;                          // [width][heads * head_size]
-    backend_weight *gate_up;                         // [2 * feed_forward][width], rows paired
-    backend_weight *down;                            // [width][feed_forward]
+    // Of what attention and feed-forward add to the stream, [width]; of each head, [head_size].
+    // NULL where the family has none.
+    const float *post_attention_norm, *post_feed_forward_norm, *q_norm, *k_norm;
+    const backend_rope *rope; // one of the two in model_weights
+    int32_t window;           // 0: the layer sees everything before it
+    backend_weight *qkv;      // [(heads + 2 kv_heads) * head_size][width]
+    backend_weight *output;   // [width][heads * head_size]
+    backend_weight *gate_up;  // [2 * feed_forward][width], rows paired
+    backend_weight *down;     // [width][feed_forward]
 } model_layer;
 
 typedef struct model_weights {
@@ -25,8 +30,8 @@ typedef struct model_weights {
     const float *final_norm;   // [width]
     model_layer *layers;
     int32_t layer_count;
-    backend_rope rope;
-    backend_memory norms, rotations;
+    backend_rope rope, local_rope; // the second for layers with a window of their own only
+    backend_memory norms, rotations, local_rotations;
     size_t pass_bytes; // that one decode step reads
     size_t bytes;      // in all
 } model_weights;

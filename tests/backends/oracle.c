@@ -92,6 +92,11 @@ double oracle_silu(double x)
     return x / (1 + exp(-x));
 }
 
+double oracle_gelu(double x)
+{
+    return x / 2 * (1 + tanh(sqrt(2 / 3.14159265358979323846) * (x + 0.044715 * x * x * x)));
+}
+
 // ---- sampling ---------------------------------------------------------------------------------
 
 static double *order_by; // of compare_tokens: ascending, then by id

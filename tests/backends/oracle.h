@@ -17,5 +17,6 @@ void oracle_rotate(double *x, const backend_rope *rope, int position);
 void oracle_attend(const double *q, const double *k, const double *v, int first, int position,
                    int size, double scale, double *out);
 double oracle_silu(double x);
+double oracle_gelu(double x); // its tanh form
 // The distribution of backend_sample's steps: probabilities[vocabulary], 0 for what is not kept.
 void oracle_distribution(const float *logits, const backend_sample *s, double *probabilities);

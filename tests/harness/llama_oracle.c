@@ -9,16 +9,18 @@
 
 struct llama_oracle {
     const gguf *file;
-    int layers, width, heads, kv_heads, head_size, hidden, vocabulary, window;
+    char architecture[16];
+    bool gemma; // q and k norms, norms behind both halves, GELU, two kinds of layers
+    int layers, width, heads, kv_heads, head_size, hidden, vocabulary, window, period;
     double epsilon, base, linear;
 };
 
-static double number(const gguf *file, const char *name, double otherwise)
+static double number(const llama_oracle *o, const char *name, double otherwise)
 {
     char key[96];
     double value;
-    snprintf(key, sizeof key, "llama.%s", name);
-    CHECK(gguf_get_f64_or(file, key, otherwise, &value, NULL) == STATUS_OK);
+    snprintf(key, sizeof key, "%s.%s", o->architecture, name);
+    CHECK(gguf_get_f64_or(o->file, key, otherwise, &value, NULL) == STATUS_OK);
     return value;
 }
 
@@ -26,18 +28,24 @@ llama_oracle *llama_oracle_open(const gguf *file)
 {
     llama_oracle *o = calloc(1, sizeof *o);
     gguf_array tokens;
+    slice architecture;
     CHECK(o);
     o->file = file;
-    o->layers = (int)number(file, "block_count", 0);
-    o->width = (int)number(file, "embedding_length", 0);
-    o->heads = (int)number(file, "attention.head_count", 0);
-    o->kv_heads = (int)number(file, "attention.head_count_kv", o->heads);
-    o->head_size = (int)number(file, "attention.key_length", (double)o->width / o->heads);
-    o->hidden = (int)number(file, "feed_forward_length", 0);
-    o->window = (int)number(file, "attention.sliding_window", 0);
-    o->epsilon = number(file, "attention.layer_norm_rms_epsilon", 0);
-    o->base = number(file, "rope.freq_base", 10000);
-    o->linear = number(file, "rope.scaling.factor", 1);
+    CHECK(gguf_get_string(file, "general.architecture", &architecture, NULL) == STATUS_OK);
+    snprintf(o->architecture, sizeof o->architecture, "%.*s", (int)architecture.size,
+             architecture.data);
+    o->gemma = strcmp(o->architecture, "gemma3") == 0;
+    o->layers = (int)number(o, "block_count", 0);
+    o->width = (int)number(o, "embedding_length", 0);
+    o->heads = (int)number(o, "attention.head_count", 0);
+    o->kv_heads = (int)number(o, "attention.head_count_kv", o->heads);
+    o->head_size = (int)number(o, "attention.key_length", (double)o->width / o->heads);
+    o->hidden = (int)number(o, "feed_forward_length", 0);
+    o->window = (int)number(o, "attention.sliding_window", 0);
+    o->period = (int)number(o, "attention.sliding_window_pattern", o->gemma ? 6 : 0);
+    o->epsilon = number(o, "attention.layer_norm_rms_epsilon", 0);
+    o->base = number(o, "rope.freq_base", 10000);
+    o->linear = number(o, "rope.scaling.factor", 1);
     CHECK(gguf_get_array(file, "tokenizer.ggml.tokens", GGUF_STRING, &tokens, NULL) == STATUS_OK);
     o->vocabulary = (int)tokens.count;
     return o;
@@ -92,50 +100,63 @@ static void multiply(const llama_oracle *o, int layer, const char *part, const d
     free(b);
 }
 
+// `count` vectors of `size` numbers each.
 static void normalise(const llama_oracle *o, int layer, const char *part, const double *x,
-                      int count, double *y)
+                      int count, int size, double *y)
 {
     float *w = tensor_values(o, layer, part);
     CHECK(w);
     for (int r = 0; r < count; r++) {
         double sum = 0;
-        for (int k = 0; k < o->width; k++)
-            sum += x[r * o->width + k] * x[r * o->width + k];
-        double scale = 1 / sqrt(sum / o->width + o->epsilon);
-        for (int k = 0; k < o->width; k++)
-            y[r * o->width + k] = x[r * o->width + k] * scale * (double)w[k];
+        for (int k = 0; k < size; k++)
+            sum += x[r * size + k] * x[r * size + k];
+        double scale = 1 / sqrt(sum / size + o->epsilon);
+        for (int k = 0; k < size; k++)
+            y[r * size + k] = x[r * size + k] * scale * (double)w[k];
     }
     free(w);
 }
 
-// Rotate adjacent pairs of every head in `x` [count][heads][head_size].
-static void rotate(const llama_oracle *o, double *x, int count, int heads)
+// Layers that see a window only and have a rotation of their own.
+static bool is_local(const llama_oracle *o, int layer)
+{
+    return o->period > 0 && (layer + 1) % o->period != 0;
+}
+
+// Rotate the pairs of every head in `x` [count][heads][head_size]: neighbours in llama, elements of
+// both halves elsewhere.
+static void rotate(const llama_oracle *o, int layer, double *x, int count, int heads)
 {
     float *divisors = tensor_values(o, -1, "rope_freqs.weight");
+    bool neighbours = strcmp(o->architecture, "llama") == 0, local = is_local(o, layer);
+    double base = local ? 10000 : o->base, linear = local ? 1 : o->linear;
+    int half = o->head_size / 2;
     for (int r = 0; r < count; r++)
         for (int h = 0; h < heads; h++)
-            for (int i = 0; i < o->head_size / 2; i++) {
-                double *pair = x + ((r * heads + h) * o->head_size + 2 * i);
-                double angle = r / o->linear / (divisors ? (double)divisors[i] : 1) *
-                               pow(o->base, -2.0 * i / o->head_size);
-                double first = pair[0], second = pair[1];
-                pair[0] = first * cos(angle) - second * sin(angle);
-                pair[1] = first * sin(angle) + second * cos(angle);
+            for (int i = 0; i < half; i++) {
+                double *head = x + (r * heads + h) * o->head_size;
+                double *a = head + (neighbours ? 2 * i : i), *b = a + (neighbours ? 1 : half);
+                double angle = r / linear / (divisors && !local ? (double)divisors[i] : 1) *
+                               pow(base, -2.0 * i / o->head_size);
+                double first = *a, second = *b;
+                *a = first * cos(angle) - second * sin(angle);
+                *b = first * sin(angle) + second * cos(angle);
             }
     free(divisors);
 }
 
-static void attend(const llama_oracle *o, const double *q, const double *k, const double *v,
-                   int count, double *out)
+static void attend(const llama_oracle *o, int layer, const double *q, const double *k,
+                   const double *v, int count, double *out)
 {
     int size = o->head_size, group = o->heads / o->kv_heads;
+    int window = o->period == 0 || is_local(o, layer) ? o->window : 0;
     double *p = malloc((size_t)count * sizeof *p);
     CHECK(p);
     for (int r = 0; r < count; r++)
         for (int h = 0; h < o->heads; h++) {
             const double *query = q + (r * o->heads + h) * size;
             double *y = out + (r * o->heads + h) * size, total = 0, largest = -INFINITY;
-            int first = o->window > 0 && r - o->window + 1 > 0 ? r - o->window + 1 : 0;
+            int first = window > 0 && r - window + 1 > 0 ? r - window + 1 : 0;
             for (int j = first; j <= r; j++) {
                 const double *key = k + (j * o->kv_heads + h / group) * size;
                 p[j] = 0;
@@ -160,28 +181,42 @@ static double *numbers(int count, int columns)
     return values;
 }
 
+static double gelu(double x)
+{
+    const double pi = 3.14159265358979323846;
+    return 0.5 * x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * pow(x, 3))));
+}
+
 static void layer_run(const llama_oracle *o, int layer, double *x, int count)
 {
     int q_size = o->heads * o->head_size, kv_size = o->kv_heads * o->head_size;
     double *n = numbers(count, o->width), *q = numbers(count, q_size), *k = numbers(count, kv_size);
     double *v = numbers(count, kv_size), *mixed = numbers(count, q_size);
     double *gate = numbers(count, o->hidden), *up = numbers(count, o->hidden);
-    normalise(o, layer, "attn_norm.weight", x, count, n);
+    normalise(o, layer, "attn_norm.weight", x, count, o->width, n);
     multiply(o, layer, "attn_q", n, count, o->width, q_size, q);
     multiply(o, layer, "attn_k", n, count, o->width, kv_size, k);
     multiply(o, layer, "attn_v", n, count, o->width, kv_size, v);
-    rotate(o, q, count, o->heads);
-    rotate(o, k, count, o->kv_heads);
-    attend(o, q, k, v, count, mixed);
+    if (o->gemma) {
+        normalise(o, layer, "attn_q_norm.weight", q, count * o->heads, o->head_size, q);
+        normalise(o, layer, "attn_k_norm.weight", k, count * o->kv_heads, o->head_size, k);
+    }
+    rotate(o, layer, q, count, o->heads);
+    rotate(o, layer, k, count, o->kv_heads);
+    attend(o, layer, q, k, v, count, mixed);
     multiply(o, layer, "attn_output", mixed, count, q_size, o->width, n);
+    if (o->gemma)
+        normalise(o, layer, "post_attention_norm.weight", n, count, o->width, n);
     for (int i = 0; i < count * o->width; i++)
         x[i] += n[i];
-    normalise(o, layer, "ffn_norm.weight", x, count, n);
+    normalise(o, layer, "ffn_norm.weight", x, count, o->width, n);
     multiply(o, layer, "ffn_gate", n, count, o->width, o->hidden, gate);
     multiply(o, layer, "ffn_up", n, count, o->width, o->hidden, up);
     for (int i = 0; i < count * o->hidden; i++)
-        gate[i] = gate[i] / (1 + exp(-gate[i])) * up[i];
+        gate[i] = up[i] * (o->gemma ? gelu(gate[i]) : gate[i] / (1 + exp(-gate[i])));
     multiply(o, layer, "ffn_down", gate, count, o->hidden, o->width, n);
+    if (o->gemma)
+        normalise(o, layer, "post_ffw_norm.weight", n, count, o->width, n);
     for (int i = 0; i < count * o->width; i++)
         x[i] += n[i];
     double *all[] = { n, q, k, v, mixed, gate, up };
@@ -206,11 +241,12 @@ void llama_oracle_run(const llama_oracle *o, const int32_t *tokens, int count, d
     float *embedding = tensor_values(o, -1, "token_embd.weight");
     for (int r = 0; r < count; r++)
         for (int i = 0; i < o->width; i++)
-            x[r * o->width + i] = (double)embedding[tokens[r] * o->width + i];
+            x[r * o->width + i] = (double)embedding[tokens[r] * o->width + i] *
+                                  (o->gemma ? sqrt((double)o->width) : 1);
     free(embedding);
     for (int layer = 0; layer < o->layers; layer++)
         layer_run(o, layer, x, count);
-    normalise(o, -1, "output_norm.weight", x, count, x);
+    normalise(o, -1, "output_norm.weight", x, count, o->width, x);
     bool tied = !gguf_tensor_find(o->file, "output.weight");
     multiply(o, -1, tied ? "token_embd" : "output", x, count, o->width, o->vocabulary, logprobs);
     for (int r = 0; r < count; r++)

@@ -1,5 +1,5 @@
-// An independent, naive forward pass of the llama architecture in double precision: the oracle of
-// the engine's tests.
+// An independent, naive forward pass of the architectures llama, qwen2 and gemma3 in double
+// precision: the oracle of the engine's tests.
 //
 // It shares nothing with common/model: no batch, no pages, no cache, one token after the other with
 // every sum written out. Weights are decoded as their type defines them; nothing else is rounded.

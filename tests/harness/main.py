@@ -30,7 +30,8 @@ def parse_arguments():
     parser.add_argument("--name", action="append", metavar="GLOB", default=[],
                         help="only tests whose name matches (repeatable)")
     parser.add_argument("--tag", action="append", default=[],
-                        help="only tests with this tag (repeatable: any of them)")
+                        help="only tests with this tag (repeatable: any of them); tests tagged models "
+                             "run only where this or their very --name asks for them, and fetch 0.7 GB")
     parser.add_argument("--seed", type=int, help="of random tests; PENSTOCK_SEED (default: random)")
     parser.add_argument("--sanitize", choices=("address", "thread"),
                         help="address: with undefined; thread: the threaded modules only")
@@ -73,11 +74,18 @@ def build_targets(build, targets, quiet):
     return run_quietly("building " + os.path.relpath(build, ROOT), command, quiet)
 
 
-def fetch(*script):
+def fetch(*script, arguments=()):
     """What a fetching script prints (a path), or None: tests that need it then skip themselves."""
-    done = subprocess.run([os.path.join(ROOT, *script)], check=False, stdin=subprocess.DEVNULL,
+    done = subprocess.run([os.path.join(ROOT, *script), *arguments], check=False, stdin=subprocess.DEVNULL,
                           stdout=subprocess.PIPE, text=True)
     return done.stdout.strip() if done.returncode == 0 else None
+
+
+def fetch_models(tests):
+    """The models beyond the default one, into the cache where the tests look for them."""
+    if any("models" in test.tags for test in tests):
+        for name in ("gemma3-270m", "qwen2.5-coder-0.5b"):
+            fetch("deploy", "model", "fetch.sh", arguments=[name])
 
 
 def test_environment(build, seed):
@@ -107,6 +115,9 @@ def choose(tests, arguments):
                   if any(fnmatch.fnmatch(test.name, glob) for glob in arguments.name)]
     if arguments.tag:
         chosen = [test for test in chosen if test.tags & set(arguments.tag)]
+    if "models" not in arguments.tag:
+        chosen = [test for test in chosen
+                  if "models" not in test.tags or test.name in arguments.name]
     if arguments.quick:
         chosen = [test for test in chosen if "slow" not in test.tags]
     return chosen
@@ -187,6 +198,7 @@ def main():
         if not configure(fuzz_build, ["-DPENSTOCK_FUZZ=ON"], quiet, ["CC=clang"]) or \
                 not build_targets(fuzz_build, ["fuzz"], quiet):
             return finish(0, 1, 0)
+    fetch_models(tests)
     runner = processes.Runner(test_environment(build, seed), ROOT)
     results = run_tests(tests, runner, arguments, seed)
     counts = [sum(result.outcome == outcome for result in results)

@@ -37,6 +37,7 @@ tiny_model tiny_model_default(uint64_t seed)
 {
     return (tiny_model){
         .seed = seed,
+        .architecture = "llama",
         .layers = 4,
         .width = 64,
         .heads = 4,
@@ -101,28 +102,37 @@ static void tokenizer_put(gguf_builder *b, const tiny_model *o)
     gguf_builder_string(b, "tokenizer.chat_template", chat_template);
 }
 
+static const char *key_named(const tiny_model *o, const char *name, char key[96])
+{
+    snprintf(key, 96, "%s.%s", o->architecture, name);
+    return key;
+}
+
 static void metadata_put(gguf_builder *b, const tiny_model *o)
 {
-    gguf_builder_string(b, "general.architecture", "llama");
+    char key[96];
+    gguf_builder_string(b, "general.architecture", o->architecture);
     gguf_builder_string(b, "general.name", "tiny");
-    key_put(b, o, "llama.block_count", o->layers);
-    key_put(b, o, "llama.context_length", o->context);
-    key_put(b, o, "llama.embedding_length", o->width);
-    key_put(b, o, "llama.feed_forward_length", o->feed_forward);
-    key_put(b, o, "llama.attention.head_count", o->heads);
-    key_put(b, o, "llama.attention.head_count_kv", o->kv_heads);
-    gguf_builder_f32(b, "llama.attention.layer_norm_rms_epsilon", 1e-5f);
-    gguf_builder_f32(b, "llama.rope.freq_base", 10000);
-    key_put(b, o, "llama.rope.dimension_count", o->head_size);
+    key_put(b, o, key_named(o, "block_count", key), o->layers);
+    key_put(b, o, key_named(o, "context_length", key), o->context);
+    key_put(b, o, key_named(o, "embedding_length", key), o->width);
+    key_put(b, o, key_named(o, "feed_forward_length", key), o->feed_forward);
+    key_put(b, o, key_named(o, "attention.head_count", key), o->heads);
+    key_put(b, o, key_named(o, "attention.head_count_kv", key), o->kv_heads);
+    gguf_builder_f32(b, key_named(o, "attention.layer_norm_rms_epsilon", key), 1e-5f);
+    gguf_builder_f32(b, key_named(o, "rope.freq_base", key), 10000);
+    key_put(b, o, key_named(o, "rope.dimension_count", key), o->head_size);
     if (o->head_size * o->heads != o->width) {
-        key_put(b, o, "llama.attention.key_length", o->head_size);
-        key_put(b, o, "llama.attention.value_length", o->head_size);
+        key_put(b, o, key_named(o, "attention.key_length", key), o->head_size);
+        key_put(b, o, key_named(o, "attention.value_length", key), o->head_size);
     }
     if (o->window > 0)
-        key_put(b, o, "llama.attention.sliding_window", o->window);
+        key_put(b, o, key_named(o, "attention.sliding_window", key), o->window);
+    if (o->window_period > 0)
+        key_put(b, o, key_named(o, "attention.sliding_window_pattern", key), o->window_period);
     if (o->rope_linear > 0) {
-        gguf_builder_string(b, "llama.rope.scaling.type", "linear");
-        gguf_builder_f32(b, "llama.rope.scaling.factor", (float)o->rope_linear);
+        gguf_builder_string(b, key_named(o, "rope.scaling.type", key), "linear");
+        gguf_builder_f32(b, key_named(o, "rope.scaling.factor", key), (float)o->rope_linear);
     }
     for (size_t i = 0; i < sizeof o->keys / sizeof o->keys[0]; i++)
         if (o->keys[i].key)
@@ -253,10 +263,24 @@ static void layer_put(writer *w, const tiny_model *o, int layer)
         if (matrices[i].biased)
             random_put(w, name, TENSOR_F32, 1, matrices[i].rows, 0, 0.5f);
     }
-    snprintf(name, sizeof name, "blk.%d.attn_norm.weight", layer);
-    random_put(w, name, TENSOR_F32, 1, o->width, 1, 0.2f);
-    snprintf(name, sizeof name, "blk.%d.ffn_norm.weight", layer);
-    random_put(w, name, TENSOR_F32, 1, o->width, 1, 0.2f);
+    bool gemma = strcmp(o->architecture, "gemma3") == 0;
+    const struct {
+        const char *name;
+        int size;
+        bool wanted;
+    } norms[] = {
+        { "attn_norm", o->width, true },
+        { "ffn_norm", o->width, true },
+        { "post_attention_norm", o->width, gemma },
+        { "post_ffw_norm", o->width, gemma },
+        { "attn_q_norm", o->head_size, gemma },
+        { "attn_k_norm", o->head_size, gemma },
+    };
+    for (size_t i = 0; i < sizeof norms / sizeof norms[0]; i++) {
+        snprintf(name, sizeof name, "blk.%d.%s.weight", layer, norms[i].name);
+        if (norms[i].wanted)
+            random_put(w, name, TENSOR_F32, 1, norms[i].size, 1, 0.2f);
+    }
 }
 
 buffer tiny_model_build(const tiny_model *o)

@@ -1,5 +1,5 @@
-// A tiny language model as a GGUF file, made from a seed: random weights of the llama
-// architecture and a byte-level vocabulary, so that one file serves tests of the engine, the
+// A tiny language model as a GGUF file, made from a seed: random weights of one architecture (llama
+// by default) and a byte-level vocabulary, so that one file serves tests of the engine, the
 // tokenizer and the whole cluster.
 //
 // Equal options give equal bytes. The vocabulary: ids 0..2 are <|endoftext|>, <|im_start|> and
@@ -20,6 +20,7 @@ typedef struct tiny_model_key {
 
 typedef struct tiny_model {
     uint64_t seed;
+    const char *architecture; // "llama", "qwen2" or "gemma3"; the last needs a window
     int layers, width, heads, kv_heads, head_size, feed_forward;
     int context;
     tensor_type type;      // of the matrices
@@ -29,6 +30,7 @@ typedef struct tiny_model {
     bool rope_divisors;    // rope_freqs.weight as Llama 3 has it
     double rope_linear;    // rope.scaling.type linear with this factor; 0: none
     int window;            // attention.sliding_window; 0: none
+    int window_period;     // attention.sliding_window_pattern; 0: no such key
     int extra_rows;        // embedding rows that the tokenizer does not know
     int nan_token;         // this token's embedding is NaN (F32 and F16 heads); 0: none
     tiny_model_key keys[2];

@@ -57,7 +57,7 @@ typedef void (*cpu_tile_kernel)(const cpu_tile_call *call);
 
 // What becomes of out[tile][row][T]: y[row][first .. first + count) = epilogue(out + bias).
 typedef struct cpu_finish_call {
-    const float *out, *up; // `up`: BACKEND_SWIGLU only
+    const float *out, *up; // `up`: paired rows only
     float *y;              // the first row's first column
     int64_t y_stride;
     const float *bias, *up_bias; // of the first column, or NULL
@@ -107,6 +107,13 @@ typedef struct cpu_level {
     double (*weigh)(const float *l, int count, float maximum, float factor, float *weights);
     cpu_tile_kernel f32, f16, bf16, q4_0, q4_1, q5_0, q5_1, q8_0, q4_k, q5_k, q6_k;
 } cpu_level;
+
+// Whether the epilogue takes two rows of the weight, the gate's and the other's, for one column of
+// y.
+static inline bool cpu_epilogue_pairs(backend_epilogue epilogue)
+{
+    return epilogue == BACKEND_SWIGLU || epilogue == BACKEND_GEGLU;
+}
 
 extern const cpu_level cpu_level_scalar, cpu_level_avx2, cpu_level_avx512;
 // The level of that name, or the best one for "auto". STATUS_UNSUPPORTED where the CPU or the

@@ -110,6 +110,14 @@ static inline vf silu(vf x)
     return vf_div(x, vf_add(vf_set(1), vf_exp(minus)));
 }
 
+// x / 2 * (1 + tanh(u)) = x / (1 + exp(-2u)) with 2u = 2 sqrt(2 / pi) (x + 0.044715 x^3).
+static inline vf gelu(vf x)
+{
+    vf cubic = vf_fma(vf_mul(vf_mul(x, x), x), vf_set(0.044715f), x);
+    vf twice = vf_max(vf_set(-88), vf_mul(cubic, vf_set(1.5957691216057308f)));
+    return vf_div(x, vf_add(vf_set(1), vf_exp(vf_sub(vf_set(0), twice))));
+}
+
 // T columns of one row at a time; T is a multiple of VF_LANES.
 static void finish_full(const cpu_finish_call *call, const float *out, const float *up, int column,
                         float *y)
@@ -120,11 +128,11 @@ static void finish_full(const cpu_finish_call *call, const float *out, const flo
             value = vf_add(value, vf_load(call->bias + column + i));
         if (call->epilogue == BACKEND_ADD) {
             value = vf_add(vf_load(y + i), value);
-        } else if (call->epilogue == BACKEND_SWIGLU) {
+        } else if (cpu_epilogue_pairs(call->epilogue)) {
             vf other = vf_load(up + i);
             if (call->up_bias != NULL)
                 other = vf_add(other, vf_load(call->up_bias + column + i));
-            value = vf_mul(silu(value), other);
+            value = vf_mul(call->epilogue == BACKEND_GEGLU ? gelu(value) : silu(value), other);
         }
         vf_store(y + i, value);
     }

@@ -87,14 +87,14 @@ static void run_chunk(const cpu_operation *o, const backend *b, const prepared *
         .count = count,
         .epilogue = o->epilogue,
     };
-    if (o->epilogue == BACKEND_SWIGLU) {
+    if (cpu_epilogue_pairs(o->epilogue)) {
         finish.up = scratch->up;
         finish.up_bias = w->bias == NULL ? NULL : w->bias + w->segments[1].first_row + column;
     }
     for (int row = 0; row < o->rows; row += block) {
         int rows = o->rows - row < block ? o->rows - row : block;
         multiply(o, b, input, s, first, last, row, rows, scratch->out);
-        if (o->epilogue == BACKEND_SWIGLU)
+        if (cpu_epilogue_pairs(o->epilogue))
             multiply(o, b, input, &w->segments[1], first, last, row, rows, scratch->up);
         finish.rows = rows;
         finish.y = o->y->data + row * o->y->stride + s->first_row + column;
@@ -117,7 +117,7 @@ static void run_tiles(const cpu_operation *o, const backend *b, const prepared *
                       cpu_scratch *scratch, int first, int last)
 {
     const backend_weight *w = o->weight;
-    int segments = o->epilogue == BACKEND_SWIGLU ? 1 : w->part_count, base = 0;
+    int segments = cpu_epilogue_pairs(o->epilogue) ? 1 : w->part_count, base = 0;
     for (int i = 0; i < segments; base += w->segments[i++].tiles) {
         const cpu_segment *s = &w->segments[i];
         int at = first > base ? first - base : 0;
@@ -129,7 +129,7 @@ static void run_tiles(const cpu_operation *o, const backend *b, const prepared *
 
 static int tile_count(const cpu_operation *o)
 {
-    int segments = o->epilogue == BACKEND_SWIGLU ? 1 : o->weight->part_count, total = 0;
+    int segments = cpu_epilogue_pairs(o->epilogue) ? 1 : o->weight->part_count, total = 0;
     for (int i = 0; i < segments; i++)
         total += o->weight->segments[i].tiles;
     return total;
@@ -154,7 +154,7 @@ void cpu_linear(backend_queue *q, backend_activation *y, const backend_activatio
                 const backend_weight *w, const float *norm, float epsilon, int rows,
                 backend_epilogue epilogue)
 {
-    bool paired = epilogue == BACKEND_SWIGLU;
+    bool paired = cpu_epilogue_pairs(epilogue);
     CHECK(x != y && x->columns == w->columns && paired == w->pair_rows);
     CHECK(y->columns == (paired ? w->rows / 2 : w->rows));
     CHECK(rows >= 0 && rows <= x->rows && rows <= y->rows);

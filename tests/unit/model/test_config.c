@@ -123,6 +123,40 @@ static void features_that_are_not_computed_are_refused(void **state)
     assert_int_equal(model_try(&o, &config, &failure), STATUS_OK);
 }
 
+static void families_differ_in_what_they_accept(void **state)
+{
+    (void)state;
+    tiny_model o = tiny_model_default(1);
+    model_config c;
+    error failure = { 0 };
+    o.architecture = "qwen2";
+    o.biased = true;
+    assert_int_equal(model_try(&o, &c, &failure), STATUS_OK);
+    assert_false(c.family->rope_adjacent);
+    o.window = 64;
+    refused(&o, STATUS_UNSUPPORTED, "qwen2.attention.sliding_window");
+    o.window = 0;
+    o.window_period = 2;
+    refused(&o, STATUS_UNSUPPORTED, "qwen2.attention.sliding_window_pattern");
+    o.window_period = 0;
+    o.window = 64;
+    o.architecture = "gemma3";
+    o.biased = false;
+    assert_int_equal(model_try(&o, &c, &failure), STATUS_OK);
+    assert_true(c.embedding_scale == 8 && c.window == 64 && c.window_period == 6);
+    assert_true(c.local_rope_base == 10000);
+    assert_true(model_layer_is_local(&c, 0) && !model_layer_is_local(&c, 5));
+    o.left_out = "blk.1.post_ffw_norm.weight";
+    refused(&o, STATUS_BAD_FILE, "blk.1.post_ffw_norm.weight");
+    o.left_out = "blk.1.attn_k_norm.weight";
+    refused(&o, STATUS_BAD_FILE, "blk.1.attn_k_norm.weight");
+    o.left_out = NULL;
+    o.window = 0;
+    refused(&o, STATUS_BAD_FILE, "gemma3.attention.sliding_window");
+    o.architecture = "gemma2";
+    refused(&o, STATUS_UNSUPPORTED, "gemma2");
+}
+
 static void a_tensor_too_few_or_too_many_is_refused(void **state)
 {
     (void)state;
@@ -170,6 +204,7 @@ int main(void)
         cmocka_unit_test(a_whole_file_is_understood),
         cmocka_unit_test(sizes_that_disagree_with_the_tensors_are_refused),
         cmocka_unit_test(features_that_are_not_computed_are_refused),
+        cmocka_unit_test(families_differ_in_what_they_accept),
         cmocka_unit_test(a_tensor_too_few_or_too_many_is_refused),
         cmocka_unit_test(a_turn_end_of_its_own_is_one_of_the_end_ids),
         cmocka_unit_test(a_head_is_tied_where_the_file_has_none),

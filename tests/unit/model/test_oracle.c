@@ -121,6 +121,37 @@ static void an_attention_window_matches(void **state)
     float_expect(&o);
 }
 
+static void qwen2_matches_with_biases_and_halves_that_rotate(void **state)
+{
+    (void)state;
+    tiny_model o = tiny_model_default(9);
+    o.architecture = "qwen2";
+    o.biased = o.untied = true;
+    o.extra_rows = 7;
+    float_expect(&o);
+}
+
+static tiny_model tiny_gemma(uint64_t seed)
+{
+    tiny_model o = tiny_model_default(seed);
+    o.architecture = "gemma3";
+    o.layers = 7; // one of them global
+    o.head_size = 32;
+    o.kv_heads = 1;
+    o.window = 16;
+    return o;
+}
+
+static void gemma3_matches_with_windows_and_its_norms(void **state)
+{
+    (void)state;
+    tiny_model o = tiny_gemma(10);
+    float_expect(&o);
+    o.window_period = 2;
+    o.rope_linear = 8; // of the global layers alone
+    float_expect(&o);
+}
+
 // Activations are rounded to 8 bits beside quantised weights and the cache to 16 bits, so what is
 // bounded here is the divergence; a wrong scale or a swapped nibble is off by orders of magnitude.
 static void quantised_weights_stay_close(void **state)
@@ -141,11 +172,15 @@ static void logits_have_the_same_bits_however_the_prompt_is_cut(void **state)
 {
     (void)state;
     const int32_t chunks[] = { 1, 7, 16, 33, 64 };
-    const tensor_type types[] = { TENSOR_F32, TENSOR_Q4_1 };
-    for (size_t t = 0; t < 2; t++) {
+    const tensor_type types[] = { TENSOR_F32, TENSOR_Q4_1, TENSOR_F32, TENSOR_Q4_0 };
+    for (size_t t = 0; t < 4; t++) {
         tiny_model o = tiny_model_default(8);
         o.type = types[t];
         o.window = t == 0 ? 16 : 0;
+        if (t == 2)
+            o = tiny_gemma(8);
+        if (t == 3)
+            o.architecture = "qwen2";
         comparison whole = model_compare(&o, TENSOR_F16, COUNT);
         for (size_t i = 0; i < sizeof chunks / sizeof chunks[0]; i++) {
             comparison cut = model_compare(&o, TENSOR_F16, chunks[i]);
@@ -180,6 +215,8 @@ int main(void)
         cmocka_unit_test(a_head_size_of_its_own_matches),
         cmocka_unit_test(rotation_divisors_and_linear_scaling_match),
         cmocka_unit_test(an_attention_window_matches),
+        cmocka_unit_test(qwen2_matches_with_biases_and_halves_that_rotate),
+        cmocka_unit_test(gemma3_matches_with_windows_and_its_norms),
         cmocka_unit_test(quantised_weights_stay_close),
         cmocka_unit_test(logits_have_the_same_bits_however_the_prompt_is_cut),
         cmocka_unit_test(the_rotation_table_follows_its_formula_far_out),

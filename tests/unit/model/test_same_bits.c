@@ -19,6 +19,7 @@ typedef struct fixture {
 } fixture;
 
 static fixture shared;
+static const char *architecture; // of the model that the group runs on
 
 static int setup(void **state)
 {
@@ -26,6 +27,12 @@ static int setup(void **state)
     tiny_model o = tiny_model_default(11);
     o.type = TENSOR_Q4_1;
     o.head_type = TENSOR_Q8_0;
+    o.architecture = architecture;
+    o.biased = strcmp(architecture, "qwen2") == 0;
+    if (strcmp(architecture, "gemma3") == 0) {
+        o.window = 24;
+        o.window_period = 2;
+    }
     tiny_model_temporary(&o, f->path);
     fixture_tokens(f->prompt, PROMPT, 3);
     f->requests[0] = fixture_request(f->prompt, PROMPT, ANSWER);
@@ -303,6 +310,7 @@ static void when_pages_are_short_and_it_is_preempted(void **state)
 {
     fixture *f = *state;
     static short_of_pages p;
+    p = (short_of_pages){ 0 };
     engine_settings settings = fixture_settings(f->path);
     engine *roomy = fixture_open(&settings);
     settings.prefix_reuse = true;
@@ -341,5 +349,13 @@ int main(void)
         cmocka_unit_test(when_it_is_recovered_half_way),
         cmocka_unit_test(when_pages_are_short_and_it_is_preempted),
     };
-    return cmocka_run_group_tests_name("a sequence has the same bits", tests, setup, teardown);
+    const char *const architectures[] = { "llama", "qwen2", "gemma3" };
+    int failed = 0;
+    for (size_t i = 0; i < sizeof architectures / sizeof architectures[0]; i++) {
+        architecture = architectures[i];
+        print_message("%s\n", architecture);
+        failed +=
+            cmocka_run_group_tests_name("a sequence has the same bits", tests, setup, teardown);
+    }
+    return failed;
 }

@@ -327,6 +327,24 @@ static void text_behind_a_nul_counts(void **state)
     request_close(&r);
 }
 
+static void chat_without_a_template_is_refused_and_completions_work(void **state)
+{
+    (void)state;
+    request r;
+    error failure;
+    chat *kept = fixture_model.chat;
+    fixture_model.chat = NULL; // as a base model's file leaves it
+    status served = fixture_parse(C, SLICE(P "}"), 2048, &r, &failure);
+    if (served == STATUS_OK)
+        request_close(&r);
+    status refused = fixture_parse(M, SLICE(H "}"), 2048, &r, &failure);
+    fixture_model.chat = kept;
+    assert_int_equal(served, STATUS_OK);
+    assert_int_equal(refused, STATUS_UNSUPPORTED); // HTTP 400
+    assert_string_equal(failure.param, "messages");
+    assert_non_null(strstr(failure.text, "model m has no chat template"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -336,6 +354,7 @@ int main(void)
         cmocka_unit_test(fields_arrive_with_their_values),
         cmocka_unit_test(client_text_never_becomes_a_control_token),
         cmocka_unit_test(text_behind_a_nul_counts),
+        cmocka_unit_test(chat_without_a_template_is_refused_and_completions_work),
     };
     return cmocka_run_group_tests(tests, fixture_open, fixture_close);
 }

@@ -221,6 +221,40 @@ static void run_prompts(model *m, const char *path)
     buffer_close(&file);
 }
 
+// The first tokens of the perplexity text, without special tokens; the reference has the BOS in
+// front where the model wants one.
+static void run_perplexity(model *m, const char *name)
+{
+    char relative[128];
+    buffer text = { 0 };
+    token_list got = { 0 };
+    error failure = { 0 };
+    snprintf(relative, sizeof(relative), "golden/perplexity/%s.json", name);
+    const char *path = places_shared(PENSTOCK_SOURCE_DIR, relative);
+    json_t *reference = path == NULL ? NULL : json_load_file(path, 0, NULL);
+    path = places_shared(PENSTOCK_SOURCE_DIR, "golden/perplexity/text.txt");
+    if (reference == NULL || path == NULL)
+        return;
+    json_t *ids = json_object_get(reference, "ids");
+    assert_true(places_read(path, &text) && json_array_size(ids) == 1024);
+    if (tokenizer_adds_bos(m->tokens)) {
+        assert_int_equal(json_integer_value(json_array_get(ids, 0)), tokenizer_bos(m->tokens));
+        json_array_remove(ids, 0);
+    }
+    assert_int_equal(
+        encoder_encode_text(m->encode, buffer_slice(&text), false, SIZE_MAX, &got, &failure),
+        STATUS_OK);
+    assert_true(got.count > json_array_size(ids));
+    got.count = json_array_size(ids);
+    m->cases++;
+    if (!same_ids(ids, &got))
+        wrong(m, "perplexity ids", buffer_slice(&text), &got);
+    print_message("%s: %zu ids\n", relative, got.count);
+    token_list_close(&got);
+    buffer_close(&text);
+    json_decref(reference);
+}
+
 // All cases of one model, or skip.
 static void run_shared(const char *name, const char *file_name)
 {
@@ -245,6 +279,7 @@ static void run_shared(const char *name, const char *file_name)
     const char *prompts = places_shared(PENSTOCK_SOURCE_DIR, relative);
     if (prompts != NULL)
         run_prompts(&m, prompts);
+    run_perplexity(&m, name);
     model_close(&m);
     assert_int_equal(m.wrong, 0);
 }
