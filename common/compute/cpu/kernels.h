@@ -85,9 +85,11 @@ static void LEVEL(quantise)(const float *x, const float *norm, float epsilon, in
         float inverse = most < 0x1p-100f ? 0 : 127.0f / most;
         panel->d[slot] = most < 0x1p-100f ? 0 : most / 127.0f;
         int32_t half, sum = quantise_block(values, inverse, panel->q[slot], &half);
-        panel->sum[slot] = most < INFINITY ? sum : 0; // the scale says that these are no numbers
+        if (!(most < INFINITY)) // the scale says that these are no numbers; their sums say nothing
+            half = sum = 0;
+        panel->sum[slot] = sum;
         panel->halves[slot][0] = (int16_t)half;
-        panel->halves[slot][1] = (int16_t)(panel->sum[slot] - half);
+        panel->halves[slot][1] = (int16_t)(sum - half);
         panel->s[slot] = panel->d[slot] * (float)panel->sum[slot];
     }
 }
