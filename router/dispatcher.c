@@ -247,6 +247,7 @@ static policy_plan plan_make(dispatcher *d, const exchange *x)
                        .bound = x->stream.received.count > 0,
                        .numeric_id = x->numeric_id,
                        .alone = x->alone,
+                       .handoff_failed = x->handoff_failures >= HANDOFF_FAILURES_MAX,
                        .avoid = SIZE_MAX };
     if (!view_build(d, &view))
         return (policy_plan){ .verdict = POLICY_WAIT };

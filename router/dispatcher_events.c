@@ -280,6 +280,9 @@ static void on_failed(dispatcher *d, registry_worker *w, const message_request_i
     status failure = code > STATUS_OK && code < STATUS_COUNT ? (status)code : STATUS_INTERNAL;
     error_set(&x->last_failure, failure, "", "worker %s: %s", w->name,
               text[0] ? text : status_text(failure));
+    // Of what a worker reports, only a hand-off ends by the other worker's doing.
+    if (!refused && status_must_act(failure) == STATUS_OWNER_PEER)
+        x->handoff_failures++;
     // The worker that failed it holds nothing more of it: no Cancel is due there.
     exchange_share *share = x->decode.serial == w->serial ? &x->decode : &x->prefill;
     dispatcher_release(d, share);

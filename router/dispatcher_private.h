@@ -54,9 +54,10 @@ typedef struct exchange {
     hash128 numeric_id; // of the workers that made the tokens received so far
     uint64_t avoid;     // serial of the worker that failed last
     uint32_t deaths;
-    size_t attempt_tokens; // new tokens of this attempt
-    bool by_prefill;       // a prefill worker makes the first token of this attempt
-    buffer early;          // updates that came before that token: sizes and packed messages
+    uint32_t handoff_failures; // of its attempts; see HANDOFF_FAILURES_MAX
+    size_t attempt_tokens;     // new tokens of this attempt
+    bool by_prefill;           // a prefill worker makes the first token of this attempt
+    buffer early;              // updates that came before that token: sizes and packed messages
     uint64_t early_since_us;
     bool decode_spoke; // the decode worker of this attempt has reported: the hand-off is complete
     bool alone;
@@ -69,6 +70,10 @@ typedef struct exchange {
     uint64_t first_token_us, last_token_us;
     error last_failure; // of a worker
 } exchange;
+
+// After so many failed hand-offs a request is computed where it decodes, if that is allowed: its
+// workers may be alive and yet cut off from each other.
+#define HANDOFF_FAILURES_MAX 2
 
 // First in, first out; retries go to the front.
 typedef struct exchange_queue {

@@ -10,7 +10,7 @@ uint64_t policy_pages(uint32_t page_tokens, uint64_t tokens)
 const char *policy_local_name(policy_local local)
 {
     static const char *const names[POLICY_LOCAL_COUNT] = { "none", "short_prompt",
-                                                           "no_prefill_worker" };
+                                                           "no_prefill_worker", "handoff_failed" };
     return names[local];
 }
 
@@ -93,6 +93,9 @@ static bool prefill_plan(const policy_view *view, const policy_ask *ask, policy_
     plan->prefill = SIZE_MAX;
     plan->local = POLICY_LOCAL_SHORT;
     if (ask->tokens <= view->local_prefill_tokens)
+        return true;
+    plan->local = POLICY_LOCAL_HANDOFF;
+    if (ask->handoff_failed && view->local_prefill)
         return true;
     plan->prefill = prefill_choose(view, ask, &view->workers[plan->decode], &lives);
     plan->local = plan->prefill == SIZE_MAX ? POLICY_LOCAL_NO_PREFILL : POLICY_LOCAL_NOT;

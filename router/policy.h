@@ -6,7 +6,7 @@
 // use is taken; of the prefill workers that compute the same numbers and have credits, the one that
 // will be through its outstanding tokens first. A prompt of at most `local_prefill_tokens` is
 // computed by the decode worker itself; so is any prompt while no matching prefill worker is alive,
-// if that is allowed.
+// and one whose hand-offs failed, if that is allowed.
 #pragma once
 
 #include "base/hash.h"
@@ -46,9 +46,10 @@ typedef struct policy_ask {
     uint64_t length; // prompt and answer at most: what the worker's context must hold
     bool bound;      // tokens were delivered: only `numeric_id` may go on
     hash128 numeric_id;
-    bool alone;   // it met two deaths: no other request beside it
-    size_t avoid; // index of a worker that just failed it, taken only if there is no other;
-                  // SIZE_MAX: none
+    bool alone;          // it met two deaths: no other request beside it
+    bool handoff_failed; // more than once: the pair may be cut off from each other
+    size_t avoid;        // index of a worker that just failed it, taken only if there is no other;
+                         // SIZE_MAX: none
 } policy_ask;
 
 typedef enum policy_verdict {
@@ -63,6 +64,7 @@ typedef enum policy_local {
     POLICY_LOCAL_NOT,
     POLICY_LOCAL_SHORT,      // the prompt is short
     POLICY_LOCAL_NO_PREFILL, // no matching prefill worker is alive
+    POLICY_LOCAL_HANDOFF,    // its hand-offs failed
     POLICY_LOCAL_COUNT,
 } policy_local;
 
@@ -79,5 +81,5 @@ typedef struct policy_plan {
 policy_plan policy_place(const policy_view *view, const policy_ask *ask);
 // Page credits that a request of `tokens` takes on a worker: its pages and one more.
 uint64_t policy_pages(uint32_t page_tokens, uint64_t tokens);
-// "short_prompt", "no_prefill_worker".
+// "short_prompt", "no_prefill_worker", "handoff_failed".
 const char *policy_local_name(policy_local local);

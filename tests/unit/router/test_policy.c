@@ -59,6 +59,21 @@ static void short_prompts_stay_on_the_decode_worker(void **state)
     assert_int_equal(place(w, 2, ask).prefill, 1);
 }
 
+static void after_failed_hand_offs_it_is_local_if_allowed(void **state)
+{
+    (void)state;
+    policy_worker w[] = { worker(POLICY_DECODE), worker(POLICY_PREFILL) };
+    policy_view view = { w, 2, 64, true, false };
+    policy_ask ask = long_prompt;
+    ask.handoff_failed = true;
+    policy_plan plan = policy_place(&view, &ask);
+    assert_int_equal(plan.verdict, POLICY_PLACED);
+    assert_int_equal(plan.prefill, SIZE_MAX);
+    assert_int_equal(plan.local, POLICY_LOCAL_HANDOFF);
+    view.local_prefill = false;
+    assert_int_equal(policy_place(&view, &ask).prefill, 1);
+}
+
 static void without_a_matching_prefill_worker_it_is_local_if_allowed(void **state)
 {
     (void)state;
@@ -176,6 +191,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_least_loaded_pair_is_chosen),
         cmocka_unit_test(short_prompts_stay_on_the_decode_worker),
+        cmocka_unit_test(after_failed_hand_offs_it_is_local_if_allowed),
         cmocka_unit_test(without_a_matching_prefill_worker_it_is_local_if_allowed),
         cmocka_unit_test(a_full_prefill_worker_is_waited_for),
         cmocka_unit_test(credits_are_pages_of_the_tokens_and_one_more),
