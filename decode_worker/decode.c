@@ -33,9 +33,6 @@ static void compute(station *s, job *j)
 {
     j->state = JOB_COMPUTING;
     engine_sequence_start(s->engine, j->sequence);
-    j->cached_tokens = sequence_reused(j->sequence);
-    s->state.cached_tokens += (uint64_t)j->cached_tokens;
-    page_count(s->page, PAGE_CACHED_TOKENS, j->cached_tokens);
 }
 
 // Promise the pages behind the known prefix to the hand-off. The prefix never covers the last
@@ -124,6 +121,7 @@ static void stepped(station *s, const engine_report *report)
         if (j->state == JOB_COMPUTING) {
             j->times.prefill_done = now_us;
             j->state = JOB_RUNNING;
+            station_count_reused(s, j);
         } else if (j->times.first_step == 0) {
             j->times.first_step = s->step_begun_us;
             j->told_times = false; // the first decode step belongs to the time line

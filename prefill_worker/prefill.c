@@ -25,9 +25,6 @@ static void enter(station *s, job *j)
 {
     j->state = JOB_COMPUTING;
     engine_sequence_start(s->engine, j->sequence);
-    j->cached_tokens = sequence_reused(j->sequence);
-    s->state.cached_tokens += (uint64_t)j->cached_tokens;
-    page_count(s->page, PAGE_CACHED_TOKENS, j->cached_tokens);
 }
 
 // ---- pages -------------------------------------------------------------------------------------
@@ -100,6 +97,7 @@ static void first_token_report(station *s, const engine_token *token)
     job *j = token->owner;
     bool over = token->finish != SEQUENCE_UNFINISHED;
     j->times.prefill_done = clock_now_us();
+    station_count_reused(s, j);
     if (over)
         j->times.finished = j->times.prefill_done;
     report_batch_add(s->batch, j, token, !over);

@@ -168,6 +168,13 @@ static bool alone_allows(const station *s, const job *entering)
     return true;
 }
 
+void station_count_reused(station *s, job *j)
+{
+    j->cached_tokens = sequence_reused(j->sequence);
+    s->state.cached_tokens += (uint64_t)j->cached_tokens;
+    page_count(s->page, PAGE_CACHED_TOKENS, j->cached_tokens);
+}
+
 // False where it must go on waiting; otherwise the job entered or was refused.
 static bool enter(station *s, job *j)
 {
