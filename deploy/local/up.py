@@ -94,10 +94,13 @@ class Cluster:
         self.start("router", "router", [
             "http.listen=%s:%d" % (HOST, self.arguments.port), "control.listen=" + self.control,
             "router.model=" + model])
+        alone = self.arguments.prefill + self.arguments.decode == 1
         for role in ("prefill", "decode"):
             for number in range(1, getattr(self.arguments, role) + 1):
                 name = "%s-%d" % (role, number)
                 self.start(name, role, ["engine.model=" + model, "worker.name=" + name,
+                                        "worker.cores=" + ("all" if alone else "auto"),
+                                        "worker.run_folder=" + os.path.join(ROOT, "run"),
                                         "worker.routers=" + self.control,
                                         "worker.host=" + HOST, "fabric.host=" + HOST])
 
