@@ -63,7 +63,9 @@ void fake_worker_cancel(fake_worker *w, uint64_t number, uint32_t attempt);
 typedef struct fake_answer {
     int32_t tokens[512];
     uint64_t hashes[512];
-    int count;
+    bool seen[512];
+    int count;             // tokens without a gap before them
+    int length;            // behind the last token
     int32_t finish;        // Penstock__Finish
     uint32_t refused_code; // of Refused
     uint32_t failed_code;  // of Failed
@@ -74,10 +76,10 @@ typedef struct fake_answer {
     bool times_first_step;
     char text[256];
 } fake_answer;
-// Take an event into the answer of request `number`; tokens that come twice must be equal, gaps are
-// failures.
+// Take an event into the answer of request `number`; tokens that come twice must be equal.
 void fake_answer_take(fake_answer *a, uint64_t number, const fake_event *event);
-// Pump until the request ended (finish, refused, failed); false after `timeout_ms`.
+// Pump until the request ended (finish with every token, refused, failed); false after
+// `timeout_ms`.
 bool fake_answer_wait(fake_router *r, fake_answer *a, uint64_t number, int timeout_ms);
 
 // ---- processes
