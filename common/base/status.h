@@ -10,10 +10,10 @@
 #include <stddef.h>
 
 typedef enum status_owner {
-    STATUS_OWNER_NONE,
-    STATUS_OWNER_REQUEST,
-    STATUS_OWNER_PEER,
-    STATUS_OWNER_SELF,
+    STATUS_OWNER_NONE,    // nobody: it is no failure
+    STATUS_OWNER_REQUEST, // the client, by another request or a later one
+    STATUS_OWNER_PEER,    // us: drop the peer and plan again without it
+    STATUS_OWNER_SELF,    // the operator: this process cannot go on with it
 } status_owner;
 
 // code, who must act, text. The text completes "the call ended because ...".
