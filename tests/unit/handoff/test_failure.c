@@ -109,7 +109,7 @@ static void a_corrupt_run_fails_the_seat(void **state)
 static void a_dropped_run_ends_by_the_deadline(void **state)
 {
     (void)state;
-    handoff_event event;
+    handoff_event event = { 0 };
     transfer t = make(40, 0, 1, 1);
     begin(&t);
     open_seat(&t);
@@ -118,7 +118,8 @@ static void a_dropped_run_ends_by_the_deadline(void **state)
     uint64_t begin_us = clock_now_us();
     send_all(&t);
     await(&receiver, HANDOFF_SEAT_FAILED, t.key, &event);
-    assert_int_equal(event.code, STATUS_PEER_SILENT);
+    // Both sides wait for the other from the same moment on; the sender may give up first and say so.
+    assert_true(event.code == STATUS_PEER_SILENT || event.code == STATUS_PEER_REFUSED);
     assert_true(clock_now_us() - begin_us > SECOND);
     handoff_seat_close(receiver.h, t.key);
     await(&receiver, HANDOFF_SEAT_OVER, t.key, NULL);
