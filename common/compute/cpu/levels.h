@@ -6,13 +6,16 @@
 
 #include <string.h>
 
+// Output rows of a tile: what one or two registers of the level hold.
 #define CPU_SCALAR_TILE_ROWS 8
 #define CPU_AVX2_TILE_ROWS 16
 #define CPU_AVX512_TILE_ROWS 16
+// Input rows that share one read of the weights; more would not fit the registers.
 #define CPU_SCALAR_ROW_BLOCK 4
 #define CPU_AVX2_ROW_BLOCK 4
 #define CPU_AVX512_ROW_BLOCK 8
 
+// One kernel a tensor type; what they compute is told at cpu_tile_call in cpu.h.
 #define CPU_TILE_KERNELS(level)                                                                    \
     void cpu_f32_##level(const cpu_tile_call *call);                                               \
     void cpu_f16_##level(const cpu_tile_call *call);                                               \
@@ -30,6 +33,7 @@ CPU_TILE_KERNELS(scalar)
 CPU_TILE_KERNELS(avx2)
 CPU_TILE_KERNELS(avx512)
 
+// The level's row of cpu_level, for kernels_<level>.c, which defines the static ones named here.
 #define CPU_LEVEL_TABLE(level, LEVEL_NAME)                                                         \
     {                                                                                              \
         .name = #level, .tile_rows = CPU_##LEVEL_NAME##_TILE_ROWS,                                 \

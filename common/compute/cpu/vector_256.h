@@ -4,6 +4,8 @@
 #include <immintrin.h>
 #include <stdint.h>
 
+// max |x[i]| over x[0..32). Magnitudes compare as integers, so a NaN (larger than every number)
+// wins and is returned.
 static inline float largest_magnitude(const float *x)
 {
     const __m256i magnitude = _mm256_set1_epi32(0x7fffffff);
@@ -17,6 +19,8 @@ static inline float largest_magnitude(const float *x)
     return _mm_cvtss_f32(_mm_castsi128_ps(y));
 }
 
+// q[i] = round(x[i] * factor), to nearest even, for i in 0..32; returns the sum of q, and the sum
+// of its first 16 in *half.
 static inline int32_t quantise_block(const float *x, float factor, int8_t *q, int32_t *half)
 {
     __m256 f = _mm256_set1_ps(factor);
