@@ -33,12 +33,6 @@ typedef struct fault_state {
 static fault_state states[FAULT_COUNT];
 static atomic_bool any_armed;
 
-const char *fault_name(fault_point point)
-{
-    CHECK((unsigned)point < FAULT_COUNT);
-    return names[point];
-}
-
 typedef struct fault_entry {
     fault_point point;
     double probability;

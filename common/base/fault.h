@@ -41,6 +41,5 @@ void fault_disarm_all(void);
 bool fault_fires(fault_point point);
 // The VALUE of an armed point.
 int64_t fault_value(fault_point point);
-const char *fault_name(fault_point point);
 // How often a point fired since the start (tests prove that it is 0 when nothing was armed).
 uint64_t fault_fired(fault_point point);

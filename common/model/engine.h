@@ -153,7 +153,6 @@ void *sequence_owner(const sequence *s);
 // Tokens whose KV is in the pages (prefix hits included), and how many of them were hits at open.
 int32_t sequence_computed(const sequence *s);
 int32_t sequence_reused(const sequence *s);
-int32_t sequence_token_count(const sequence *s); // request's tokens and generated ones
 // The page table: page i holds positions i * page_tokens and on.
 const int32_t *sequence_pages(const sequence *s, int32_t *count);
 

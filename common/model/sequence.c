@@ -214,11 +214,6 @@ int32_t sequence_reused(const sequence *s)
     return s->reused;
 }
 
-int32_t sequence_token_count(const sequence *s)
-{
-    return s->token_count;
-}
-
 const int32_t *sequence_pages(const sequence *s, int32_t *count)
 {
     *count = s->page_count;

@@ -176,11 +176,6 @@ bool tokenizer_is_control(const tokenizer *t, int32_t id)
     return tokenizer_token_kind(t, id) == TOKENIZER_CONTROL;
 }
 
-size_t tokenizer_longest_token_bytes(const tokenizer *t)
-{
-    return t->longest;
-}
-
 int32_t tokenizer_bos(const tokenizer *t)
 {
     return t->bos;
@@ -228,14 +223,4 @@ bool tokenizer_adds_eos(const tokenizer *t)
 bool tokenizer_adds_space(const tokenizer *t)
 {
     return t->adds_space;
-}
-
-const char *tokenizer_model_name(const tokenizer *t)
-{
-    return t->algorithm->name;
-}
-
-const char *tokenizer_pretokenizer_name(const tokenizer *t)
-{
-    return t->pieces != NULL ? pretokenizer_family_of(t->pieces)->name : "none";
 }

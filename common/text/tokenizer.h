@@ -39,7 +39,6 @@ tokenizer_kind tokenizer_token_kind(const tokenizer *t, int32_t id);
 bool tokenizer_is_control(const tokenizer *t, int32_t id);
 // The control or user-defined token with exactly this text, or TOKENIZER_NO_ID.
 int32_t tokenizer_special_find(const tokenizer *t, slice text);
-size_t tokenizer_longest_token_bytes(const tokenizer *t);
 
 // Special ids of the file, or TOKENIZER_NO_ID where it names none.
 int32_t tokenizer_bos(const tokenizer *t);
@@ -57,6 +56,3 @@ bool tokenizer_adds_bos(const tokenizer *t);
 bool tokenizer_adds_eos(const tokenizer *t);
 // Whether a text gets a space in front that decoding takes away again (SentencePiece).
 bool tokenizer_adds_space(const tokenizer *t);
-// "gpt2" and "smollm", for display.
-const char *tokenizer_model_name(const tokenizer *t);
-const char *tokenizer_pretokenizer_name(const tokenizer *t);

@@ -101,13 +101,6 @@ void worker_publish(worker *w, const worker_state *state)
     pthread_mutex_unlock(&w->lock);
 }
 
-void worker_state_of(worker *w, worker_state *state)
-{
-    pthread_mutex_lock(&w->lock);
-    *state = w->state;
-    pthread_mutex_unlock(&w->lock);
-}
-
 bool worker_healthy(worker *w)
 {
     pthread_mutex_lock(&w->lock);

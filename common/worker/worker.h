@@ -109,8 +109,6 @@ void worker_leave(worker *w);
 // with a router, healthy, not draining; else `reason` says why not.
 bool worker_healthy(worker *w);
 bool worker_ready(worker *w, char reason[128]);
-// A copy of what was published last.
-void worker_state_of(worker *w, worker_state *state);
 
 // The address of this machine that leads to the router at `url` ("tcp://name:port");
 // STATUS_UNAVAILABLE where the name cannot be looked up or there is no route. Any thread; may wait
