@@ -11,6 +11,7 @@
 
 static const char *const levels[] = { "auto", "scalar", "avx2", "avx512", NULL };
 static const char *const kv_types[] = { "f16", "f32", NULL };
+static const tensor_type kv_type_values[] = { TENSOR_F16, TENSOR_F32 };
 
 #define AT(field) offsetof(engine_settings, field)
 // clang-format off
@@ -31,6 +32,21 @@ static const config_key keys[] = {
 // clang-format on
 #undef AT
 const config_section engine_config_section = { keys, sizeof keys / sizeof keys[0] };
+
+status engine_kv_type_of(const char *name, tensor_type *type, error *failure)
+{
+    char names[128] = "";
+    for (size_t i = 0; kv_types[i]; i++) {
+        if (strcmp(kv_types[i], name) == 0) {
+            *type = kv_type_values[i];
+            return STATUS_OK;
+        }
+        size_t used = strlen(names);
+        snprintf(names + used, sizeof names - used, "%s%s", i > 0 ? ", " : "", kv_types[i]);
+    }
+    return error_set(failure, STATUS_BAD_CONFIG, "engine.kv_type",
+                     "the KV type '%s' is not known; it must be one of %s", name, names);
+}
 
 static status settings_check(const engine_settings *s, error *failure)
 {
@@ -65,9 +81,10 @@ fail:
 // that one alone always ends by its length and never by a page that cannot come.
 static status cache_open(engine *e, const engine_settings *s, const model_config *c, error *failure)
 {
-    tensor_type type = strcmp(s->kv_type, "f32") == 0 ? TENSOR_F32 : TENSOR_F16;
+    tensor_type type;
     kv_layout *layout = &e->kv.layout;
     status result;
+    TRY(engine_kv_type_of(s->kv_type, &type, failure));
     TRY(e->table->kv_layout(e->device, type, (int)s->page_tokens, c->layers, c->kv_heads,
                             c->head_size, layout, failure));
     uint64_t pages = s->kv_bytes / (uint64_t)layout->page_bytes;

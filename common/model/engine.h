@@ -43,6 +43,8 @@ typedef struct engine_settings {
     bool prefix_reuse;     // share pages of equal prefixes
 } engine_settings;
 extern const config_section engine_config_section; // keys "engine.*"
+// The type that engine.kv_type names. STATUS_BAD_CONFIG with the names that there are.
+status engine_kv_type_of(const char *name, tensor_type *type, error *failure);
 
 // What the outside must know of a loaded engine. Valid until engine_close.
 typedef struct engine_facts {
