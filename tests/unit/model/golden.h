@@ -3,6 +3,7 @@
 // own, test_golden*.c, which calls golden_main.
 #pragma once
 
+#include "harness/forced/forced.h"
 #include "harness/places.h"
 
 #include <math.h>
@@ -10,11 +11,11 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <setjmp.h>
 #include <unistd.h>
 #include <cmocka.h>
-
-#include "forced.h"
 
 #define TOKENS_MAX 1024
 // Two engines with 8-bit activations part at margins below this (tests/golden/logits/README.md).
@@ -29,7 +30,7 @@
 #define FORCED_TOKENS_MAX TOKENS_MAX
 #endif
 
-static forced engine_of_test;
+static forced *engine_of_test;
 static const char *model_of_test; // the name of its reference files
 
 static int32_t tokens_of(const json_t *list, int32_t *tokens)
@@ -55,9 +56,7 @@ static void divergence_add(void *context, int32_t position, const float *logits)
     const json_t *ids = json_object_get(entry, "ids"), *values = json_object_get(entry, "logprobs");
     assert_int_equal(json_integer_value(json_object_get(entry, "position")), position);
     double log_sum = forced_log_sum(logits, d->vocabulary), kl = 0, rest_truth = 1, rest = 1;
-    int32_t best = 0;
-    for (int32_t i = 1; i < d->vocabulary; i++)
-        best = logits[i] > logits[best] ? i : best;
+    int32_t best = forced_best(logits, d->vocabulary);
     for (size_t i = 0; i < json_array_size(ids); i++) {
         double truth = json_real_value(json_array_get(values, i));
         double own = (double)logits[json_integer_value(json_array_get(ids, i))] - log_sum;
@@ -88,11 +87,11 @@ static bool kind_is(const json_t *item, const char *kind)
     return strcmp(json_string_value(json_object_get(item, "kind")), kind) == 0;
 }
 
-// The mean divergence over all forced prompts of the file, which are computed in chunks of `chunk`.
-static divergence forced_measure(const buffer *file, int32_t chunk)
+// The mean divergence over all forced prompts of the file.
+static divergence forced_measure(const buffer *file)
 {
     slice text = buffer_slice(file);
-    divergence total = { .vocabulary = model_config_of(engine_of_test.model)->vocabulary };
+    divergence total = { .vocabulary = forced_config(engine_of_test)->vocabulary };
     for (json_t *item; (item = case_next(&text)); json_decref(item)) {
         int32_t tokens[TOKENS_MAX];
         if (!kind_is(item, "forced"))
@@ -102,7 +101,7 @@ static divergence forced_measure(const buffer *file, int32_t chunk)
             continue;
         total.positions = json_object_get(item, "positions");
         total.first = (int32_t)json_integer_value(json_object_get(item, "first_position"));
-        forced_run(&engine_of_test, tokens, count, chunk, total.first, divergence_add, &total);
+        forced_run(engine_of_test, tokens, 0, count, total.first, divergence_add, &total);
     }
     return total;
 }
@@ -119,7 +118,7 @@ static void forced_expect(const char *cases, const char *peer)
     assert_true(places_read(cases, &file));
     assert_non_null(reference);
     double limit = 1.5 * fmax(json_kl_mean(reference, "default"), json_kl_mean(reference, "f32"));
-    divergence d = forced_measure(&file, 256);
+    divergence d = forced_measure(&file);
     print_message("KL mean %.5f max %.4f over %d positions, top-1 same %d (llama.cpp: mean %.5f, "
                   "limit %.5f)\n",
                   d.sum / d.count, d.worst, d.count, d.top_same, json_kl_mean(reference, "default"),
@@ -137,23 +136,20 @@ static void greedy_take(void *context, int32_t position, const float *logits)
 {
     greedy *g = context;
     (void)position;
-    g->best = 0;
-    for (int32_t i = 1; i < g->vocabulary; i++)
-        if (logits[i] > logits[g->best])
-            g->best = i;
+    g->best = forced_best(logits, g->vocabulary);
 }
 
 // Follow the argmax; returns the number of steps that are the truth's.
 static int32_t greedy_steps(const json_t *item, int32_t *tokens, int32_t count)
 {
     const json_t *ids = json_object_get(item, "ids");
-    greedy g = { .vocabulary = model_config_of(engine_of_test.model)->vocabulary };
-    forced_run(&engine_of_test, tokens, count, 256, count - 1, greedy_take, &g);
+    greedy g = { .vocabulary = forced_config(engine_of_test)->vocabulary };
+    forced_run(engine_of_test, tokens, 0, count, count - 1, greedy_take, &g);
     for (int32_t step = 0; step < (int32_t)json_array_size(ids); step++) {
         if (g.best != json_integer_value(json_array_get(ids, (size_t)step)))
             return step;
         tokens[count] = g.best;
-        forced_chunk(&engine_of_test, tokens, count, 1, count, greedy_take, &g);
+        forced_run(engine_of_test, tokens, count, count + 1, count, greedy_take, &g);
         count++;
     }
     return (int32_t)json_array_size(ids);
@@ -240,9 +236,9 @@ static void perplexity_is_within_a_hundredth_nat(void **state)
     assert_non_null(reference);
     int32_t tokens[TOKENS_MAX];
     likelihood l = { .tokens = tokens,
-                     .vocabulary = model_config_of(engine_of_test.model)->vocabulary };
+                     .vocabulary = forced_config(engine_of_test)->vocabulary };
     l.count = tokens_of(json_object_get(reference, "ids"), tokens);
-    forced_run(&engine_of_test, tokens, l.count, 256, 0, likelihood_add, &l);
+    forced_run(engine_of_test, tokens, 0, l.count, 0, likelihood_add, &l);
     double mean = l.sum / (l.count - 1);
     double truth = json_real_value(json_object_get(reference, "nll_mean"));
     print_message("mean NLL %.6f, float64 %.6f, difference %+.6f\n", mean, truth, mean - truth);
@@ -270,9 +266,14 @@ static inline int golden_main(const char *model_file, const char *name, const ch
         cmocka_unit_test(greedy_text_is_equal_up_to_the_first_near_tie),
         cmocka_unit_test(perplexity_is_within_a_hundredth_nat),
     };
-    forced_open(&engine_of_test, model_path, TENSOR_F16, "auto", TOKENS_MAX);
+    forced_settings settings = { model_path, "auto", 1, TENSOR_F16, TOKENS_MAX, 256 };
+    error failure = { 0 };
+    if (forced_open(&settings, &engine_of_test, &failure) != STATUS_OK) {
+        printf("%s\n", failure.text);
+        return 1;
+    }
     size_t count = SANITIZED ? 1 : sizeof tests / sizeof tests[0];
     int failed = _cmocka_run_group_tests(name, tests, count, NULL, NULL);
-    forced_close(&engine_of_test);
+    forced_close(engine_of_test);
     return failed;
 }

@@ -1,5 +1,6 @@
 // The model's logits against a naive forward pass in double precision, for every shape and type of
 // model that this build computes.
+#include "harness/forced/forced.h"
 #include "harness/llama_oracle.h"
 #include "harness/tiny_model.h"
 
@@ -9,11 +10,10 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <setjmp.h>
 #include <unistd.h>
 #include <cmocka.h>
-
-#include "forced.h"
 
 #define COUNT 90
 
@@ -43,19 +43,25 @@ static comparison model_compare(const tiny_model *options, tensor_type kv_type, 
 {
     int32_t tokens[COUNT];
     char path[64];
-    forced f;
+    forced *f = NULL;
+    gguf *file = NULL;
+    error failure = { 0 };
     for (int i = 0; i < COUNT; i++)
         tokens[i] = (i * i * 7 + 31 * i + 5) % tiny_model_vocabulary();
     tiny_model_temporary(options, path);
-    forced_open(&f, path, kv_type, "auto", COUNT);
-    llama_oracle *oracle = llama_oracle_open(f.file);
+    forced_settings settings = { path, "auto", 1, kv_type, COUNT, chunk };
+    if (forced_open(&settings, &f, &failure) != STATUS_OK ||
+        gguf_open(path, &file, &failure) != STATUS_OK)
+        fail_msg("%s", failure.text);
+    llama_oracle *oracle = llama_oracle_open(file);
     comparison c = { .vocabulary = llama_oracle_vocabulary(oracle) };
     double *truth = malloc((size_t)COUNT * (size_t)c.vocabulary * sizeof *truth);
     llama_oracle_run(oracle, tokens, COUNT, truth);
     c.truth = truth;
-    forced_run(&f, tokens, COUNT, chunk, 0, row_compare, &c);
+    forced_run(f, tokens, 0, COUNT, 0, row_compare, &c);
     llama_oracle_close(oracle);
-    forced_close(&f);
+    forced_close(f);
+    gguf_close(file);
     unlink(path);
     free(truth);
     return c;
