@@ -49,9 +49,11 @@ typedef struct registry_worker {
     char fabric_host[256];
     uint32_t fabric_port;
     uint32_t page_tokens, context, threads;
-    uint64_t pages;        // of its pool
-    uint64_t page_credits; // of them, what this router may fill
-    uint32_t sequences;    // that this router may have open
+    uint32_t protocol;      // that it speaks
+    uint64_t pages;         // of its pool
+    uint64_t page_credits;  // of them, what this router may fill
+    uint64_t token_credits; // prompt tokens that may wait there to be computed; 0: any number
+    uint32_t sequences;     // that this router may have open
     mailbox_pair *pair;
     registry_state state;
     bool connected;         // the pair is up

@@ -14,6 +14,7 @@ static void control_reply(registry *r, mailbox_event *event, bool accepted, cons
     reply.router = r->incarnation;
     reply.heartbeat_ms = (uint32_t)(r->settings->heartbeat_us / 1000);
     reply.dead_after_ms = (uint32_t)(r->settings->dead_after_us / 1000);
+    reply.protocol = MESSAGE_PROTOCOL;
     message_pack(&reply.base, &bytes);
     mailbox_reply(event, buffer_slice(&bytes));
     buffer_close(&bytes);
@@ -78,7 +79,14 @@ static void text_copy(char *to, size_t size, const char *from)
     snprintf(to, size, "%s", from);
 }
 
-static registry_worker *worker_new(registry *r, const Penstock__Register *m)
+static void credits_take(registry_worker *w, const Penstock__Register *m)
+{
+    w->page_credits = m->page_credits;
+    w->token_credits = m->token_credits;
+    w->sequences = m->sequences;
+}
+
+static registry_worker *worker_new(registry *r, const Penstock__Register *m, uint32_t protocol)
 {
     registry_worker *w = calloc(1, sizeof *w);
     if (!w)
@@ -95,22 +103,25 @@ static registry_worker *worker_new(registry *r, const Penstock__Register *m)
     memcpy(&w->numeric_id, m->model->numeric_id.data, sizeof w->numeric_id);
     w->page_tokens = m->model->page_tokens;
     w->context = m->model->context;
+    w->protocol = protocol;
     w->threads = m->threads;
     w->pages = m->pages;
-    w->page_credits = m->page_credits;
-    w->sequences = m->sequences;
+    credits_take(w, m);
     w->joined_us = w->heard_us = clock_now_us();
     w->clock_error_us = UINT64_MAX;
     return w;
 }
 
-static status worker_join(registry *r, const Penstock__Register *m, error *failure)
+static status worker_join(registry *r, const Penstock__Register *m, uint32_t protocol,
+                          error *failure)
 {
     for (size_t i = 0; i < r->count; i++) {
         registry_worker *known = r->workers[i];
         bool same = known->incarnation == m->incarnation;
-        if (same && strcmp(known->pair_url, m->pair_url) == 0)
-            return STATUS_OK; // it asked again: it has its pair already
+        if (same && strcmp(known->pair_url, m->pair_url) == 0) {
+            credits_take(known, m); // it asked again: it has its pair already
+            return STATUS_OK;
+        }
         policy_role role = m->role == PENSTOCK__ROLE__ROLE_DECODE ? POLICY_DECODE : POLICY_PREFILL;
         if (same || (known->role == role && strcmp(known->name, m->worker) == 0)) {
             registry_lose(r, known, STATUS_PEER_CLOSED); // it lost its pair, or was started anew
@@ -130,7 +141,7 @@ static status worker_join(registry *r, const Penstock__Register *m, error *failu
         r->workers = grown;
         r->capacity = capacity;
     }
-    registry_worker *w = worker_new(r, m);
+    registry_worker *w = worker_new(r, m, protocol);
     if (!w)
         return error_set(failure, STATUS_NO_MEMORY, "", "the router has no memory for a worker");
     status result = mailbox_pair_dial(m->pair_url, &mailbox_limits_default, r->events,
@@ -151,14 +162,10 @@ void registry_answer(registry *r, mailbox_event *event)
     message_control_request *m = NULL;
     error failure = { 0 };
     status result = message_unpack_control_request(event->data, &m, &failure);
-    if (result == STATUS_OK && m->protocol != MESSAGE_PROTOCOL)
-        result = error_set(&failure, STATUS_PEER_PROTOCOL, "protocol",
-                           "the worker speaks protocol %u; this router speaks %u", m->protocol,
-                           MESSAGE_PROTOCOL);
     if (result == STATUS_OK && m->body_case == PENSTOCK__CONTROL_REQUEST__BODY_REGISTER) {
         result = register_check(r, m->register_, &failure);
         if (result == STATUS_OK)
-            result = worker_join(r, m->register_, &failure);
+            result = worker_join(r, m->register_, m->protocol, &failure);
     } else if (result == STATUS_OK && m->body_case == PENSTOCK__CONTROL_REQUEST__BODY_DEREGISTER) {
         for (size_t i = 0; i < r->count; i++)
             if (r->workers[i]->incarnation == m->deregister->incarnation) {

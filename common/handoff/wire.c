@@ -65,7 +65,7 @@ void wire_hello(handoff *h, handoff_pair *p)
     model.page_bytes = id->page_bytes;
     model.context = id->context;
     model.vocabulary = id->vocabulary;
-    body.protocol = MESSAGE_PROTOCOL;
+    body.protocol = MESSAGE_FABRIC_PROTOCOL;
     body.incarnation = id->incarnation;
     body.wanted = p->incarnation;
     body.model = &model;
@@ -222,10 +222,10 @@ status wire_compare(const handoff *h, const Penstock__Hello *hello, error *failu
     const handoff_identity *id = &h->identity;
     const Penstock__ModelIdentity *model = hello->model;
     status result;
-    if (hello->protocol != MESSAGE_PROTOCOL)
+    if (hello->protocol != MESSAGE_FABRIC_PROTOCOL)
         return error_set(failure, STATUS_PEER_MISMATCH, "protocol",
                          "the prefill worker speaks protocol %u, the decode worker %u",
-                         hello->protocol, MESSAGE_PROTOCOL);
+                         hello->protocol, MESSAGE_FABRIC_PROTOCOL);
     if (hello->wanted != id->incarnation)
         return error_set(failure, STATUS_PEER_MISMATCH, "wanted",
                          "incarnation %016llx is wanted, but this address is now incarnation "

@@ -98,18 +98,21 @@ static status check_deregister(const void *message, error *failure)
     return STATUS_OK;
 }
 
-static status check_protocol(uint32_t protocol, error *failure)
+static status check_protocol(uint32_t protocol, uint32_t oldest, uint32_t newest, error *failure)
 {
-    if (protocol == MESSAGE_PROTOCOL)
+    if (protocol >= oldest && protocol <= newest)
         return STATUS_OK;
     return error_set(failure, STATUS_PEER_PROTOCOL, "protocol",
-                     "protocol is %u; this program speaks %u", protocol, MESSAGE_PROTOCOL);
+                     oldest == newest ? "protocol is %u; this program speaks %u"
+                                      : "protocol is %u; this program understands %u and %u (upgrade "
+                                        "one version at a time)",
+                     protocol, oldest, newest);
 }
 
 static status check_control_request(const void *message, error *failure)
 {
     const Penstock__ControlRequest *m = message;
-    return check_protocol(m->protocol, failure);
+    return check_protocol(m->protocol, MESSAGE_PROTOCOL_OLDEST, MESSAGE_PROTOCOL, failure);
 }
 
 static status check_control_reply(const void *message, error *failure)
@@ -218,11 +221,27 @@ static status check_beat(const void *message, error *failure)
     return STATUS_OK;
 }
 
+static status check_order(const void *message, error *failure)
+{
+    const Penstock__Order *m = message;
+    RULE(m->kind != PENSTOCK__ORDER_KIND__ORDER_NONE, "order.kind", "an order says what to do");
+    RULE((m->kind == PENSTOCK__ORDER_KIND__ORDER_FLIP) == (m->role != PENSTOCK__ROLE__ROLE_UNKNOWN),
+         "order.role", "it belongs to a flip, and to nothing else");
+    return STATUS_OK;
+}
+
+static status check_order_answer(const void *message, error *failure)
+{
+    const Penstock__OrderAnswer *m = message;
+    RULE(m->accepted || m->reason[0] != 0, "order_answer.reason", "a refusal says why");
+    return STATUS_OK;
+}
+
 static status check_hello(const void *message, error *failure)
 {
     const Penstock__Hello *m = message;
     RULE(m->incarnation != 0, "hello.incarnation", "0 names nobody");
-    return check_protocol(m->protocol, failure);
+    return check_protocol(m->protocol, MESSAGE_FABRIC_PROTOCOL, MESSAGE_FABRIC_PROTOCOL, failure);
 }
 
 static status check_hello_reply(const void *message, error *failure)
@@ -283,6 +302,8 @@ static const struct rule {
     { &penstock__token_update__descriptor,    check_update },
     { &penstock__token_batch__descriptor,     check_batch },
     { &penstock__worker_beat__descriptor,     check_beat },
+    { &penstock__order__descriptor,           check_order },
+    { &penstock__order_answer__descriptor,    check_order_answer },
     { &penstock__hello__descriptor,           check_hello },
     { &penstock__hello_reply__descriptor,     check_hello_reply },
     { &penstock__probe__descriptor,           check_probe },

@@ -98,11 +98,11 @@ static void register_fill(const worker *w, const char *pair_url, uint32_t share,
     r->version = PENSTOCK_VERSION;
 }
 
-static status ask(const char *url, message_control_request *request, message_control_reply **reply,
-                  error *failure)
+static status ask_in(uint32_t protocol, const char *url, message_control_request *request,
+                     message_control_reply **reply, error *failure)
 {
     buffer question = { 0 }, answer = { 0 };
-    request->protocol = MESSAGE_PROTOCOL;
+    request->protocol = protocol;
     message_pack(&request->base, &question);
     status result = mailbox_request(url, buffer_slice(&question), ASK_TIMEOUT_US, &answer, failure);
     if (result == STATUS_OK)
@@ -110,6 +110,21 @@ static status ask(const char *url, message_control_request *request, message_con
     buffer_close(&question);
     buffer_close(&answer);
     return result;
+}
+
+// In our protocol, or in that of a router of the version before.
+static status ask(const char *url, message_control_request *request, message_control_reply **reply,
+                  error *failure)
+{
+    status result = ask_in(MESSAGE_PROTOCOL, url, request, reply, failure);
+    if (result != STATUS_OK || (*reply)->accepted)
+        return result;
+    uint32_t theirs = (*reply)->protocol ? (*reply)->protocol : 1;
+    if (theirs < MESSAGE_PROTOCOL_OLDEST || theirs >= MESSAGE_PROTOCOL)
+        return result;
+    message_free(*reply);
+    *reply = NULL;
+    return ask_in(theirs, url, request, reply, failure);
 }
 
 static status ask_register(worker *w, const char *url, const char *pair_url, uint32_t share,

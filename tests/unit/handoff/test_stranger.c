@@ -203,7 +203,7 @@ static void say_probe(uint32_t sequence, size_t size, uint64_t checksum)
 
 static void become_ready(void)
 {
-    say_hello(MESSAGE_PROTOCOL, worker.identity.incarnation);
+    say_hello(MESSAGE_FABRIC_PROTOCOL, worker.identity.incarnation);
     TURN_UNTIL(other.welcome);
     for (uint32_t round = 0; round < 2; round++) {
         int answers = other.answers;
@@ -394,13 +394,13 @@ static void pages_before_the_greeting_end_the_peer(void **state)
 static void another_protocol_is_refused_with_a_sentence(void **state)
 {
     (void)state;
-    say_hello(MESSAGE_PROTOCOL + 1, worker.identity.incarnation);
+    say_hello(MESSAGE_FABRIC_PROTOCOL + 1, worker.identity.incarnation);
     TURN_UNTIL(other.refused);
     assert_non_null(strstr(other.reason, "protocol"));
     fabric_fail(other.f, other.peer, STATUS_PEER_MISMATCH);
     TURN_UNTIL(other.closed);
     connect_stranger();
-    say_hello(MESSAGE_PROTOCOL, 12345);
+    say_hello(MESSAGE_FABRIC_PROTOCOL, 12345);
     TURN_UNTIL(other.refused);
     assert_non_null(strstr(other.reason, "incarnation"));
 }
@@ -420,7 +420,7 @@ static void a_probe_must_be_right_in_size_sum_and_order(void **state)
     for (int i = 0; i < 4; i++) {
         if (i > 0)
             connect_stranger();
-        say_hello(MESSAGE_PROTOCOL, worker.identity.incarnation);
+        say_hello(MESSAGE_FABRIC_PROTOCOL, worker.identity.incarnation);
         TURN_UNTIL(other.welcome);
         if (i < 3)
             say_probe(i == 0, i == 1 ? PROBE_BYTES / 2 : PROBE_BYTES, right + (i == 2));

@@ -251,21 +251,27 @@ static void another_protocol_is_named_in_the_refusal(void **state)
     Penstock__Deregister deregister = PENSTOCK__DEREGISTER__INIT;
     deregister.incarnation = 9;
     Penstock__ControlRequest request = PENSTOCK__CONTROL_REQUEST__INIT;
-    request.protocol = MESSAGE_PROTOCOL + 1;
     request.body_case = PENSTOCK__CONTROL_REQUEST__BODY_DEREGISTER;
     request.deregister = &deregister;
     buffer bytes = { 0 };
-    message_pack(&request.base, &bytes);
-    message_control_request *m;
-    error failure;
-    assert_int_equal(message_unpack_control_request(buffer_slice(&bytes), &m, &failure),
-                     STATUS_PEER_PROTOCOL);
-    assert_string_equal(failure.text, "protocol is 2; this program speaks 1");
-    request.protocol = MESSAGE_PROTOCOL;
-    buffer_clear(&bytes);
-    message_pack(&request.base, &bytes);
-    assert_int_equal(message_unpack_control_request(buffer_slice(&bytes), &m, &failure), STATUS_OK);
-    message_free(m);
+    for (uint32_t protocol = MESSAGE_PROTOCOL_OLDEST - 1; protocol <= MESSAGE_PROTOCOL + 1;
+         protocol++) {
+        bool understood = protocol >= MESSAGE_PROTOCOL_OLDEST && protocol <= MESSAGE_PROTOCOL;
+        message_control_request *m;
+        error failure;
+        char sentence[128];
+        request.protocol = protocol;
+        buffer_clear(&bytes);
+        message_pack(&request.base, &bytes);
+        assert_int_equal(message_unpack_control_request(buffer_slice(&bytes), &m, &failure),
+                         understood ? STATUS_OK : STATUS_PEER_PROTOCOL);
+        snprintf(sentence, sizeof sentence,
+                 "protocol is %u; this program understands %u and %u (upgrade one version at a time)",
+                 protocol, MESSAGE_PROTOCOL_OLDEST, MESSAGE_PROTOCOL);
+        if (!understood)
+            assert_string_equal(failure.text, sentence);
+        message_free(m);
+    }
     buffer_close(&bytes);
 }
 

@@ -271,19 +271,37 @@ static void a_restarted_worker_replaces_its_former_life(void **state)
 static void strangers_are_refused_with_a_sentence(void **state)
 {
     (void)state;
-    peer other = peer_open("a", 11), old = peer_open("b", 12);
+    peer other = peer_open("a", 11), old = peer_open("b", 12), newer = peer_open("c", 13);
     other.weights.low = 9;
     peer_join(&other);
     assert_false(other.accepted);
     assert_non_null(strstr(other.reason, "other weights"));
-    old.protocol = MESSAGE_PROTOCOL + 1;
+    old.protocol = MESSAGE_PROTOCOL_OLDEST - 1;
     peer_join(&old);
     assert_false(old.accepted);
-    assert_non_null(strstr(old.reason, "protocol"));
+    assert_non_null(strstr(old.reason, "protocol is 0; this program understands 1 and 2"));
+    newer.protocol = MESSAGE_PROTOCOL + 1;
+    peer_join(&newer);
+    assert_false(newer.accepted);
     assert_int_equal(registry_count(workers), 0);
-    assert_int_equal(registry_refused(workers), 2);
+    assert_int_equal(registry_refused(workers), 3);
     peer_close(&other);
     peer_close(&old);
+    peer_close(&newer);
+}
+
+static void the_protocol_before_is_understood(void **state)
+{
+    (void)state;
+    peer p = peer_open("a", 11);
+    p.protocol = MESSAGE_PROTOCOL - 1;
+    peer_join(&p);
+    assert_true(p.accepted);
+    assert_int_equal(registry_at(workers, 0)->protocol, MESSAGE_PROTOCOL - 1);
+    peer_beat(&p, 0);
+    run_for(30000);
+    assert_true(registry_usable(registry_at(workers, 0)));
+    peer_close(&p);
 }
 
 static void there_is_a_limit_of_workers(void **state)
@@ -309,6 +327,7 @@ int main(void)
         TEST(a_broken_message_ends_the_worker),
         TEST(a_restarted_worker_replaces_its_former_life),
         TEST(strangers_are_refused_with_a_sentence),
+        TEST(the_protocol_before_is_understood),
         TEST(there_is_a_limit_of_workers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
