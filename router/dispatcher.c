@@ -3,70 +3,47 @@
 #include "base/clock.h"
 #include "base/random.h"
 
-#include <math.h>
 #include <stdlib.h>
 
 #define TOP_P_MIN 1e-9f // top_p 0 means "the best token": the smallest share that keeps one
 
-// ---- the queue --------------------------------------------------------------------------------
-
-void dispatcher_enqueue(dispatcher *d, exchange *x, bool front)
-{
-    exchange_queue *q = &d->queues[x->request.priority];
-    x->state = EXCHANGE_WAITING;
-    x->queue_previous = front ? NULL : q->last;
-    x->queue_next = front ? q->first : NULL;
-    if (x->queue_previous)
-        x->queue_previous->queue_next = x;
-    else
-        q->first = x;
-    if (x->queue_next)
-        x->queue_next->queue_previous = x;
-    else
-        q->last = x;
-    q->count++;
-    d->counts.waiting++;
-}
-
-void dispatcher_dequeue(dispatcher *d, exchange *x)
-{
-    exchange_queue *q = &d->queues[x->request.priority];
-    if (x->queue_previous)
-        x->queue_previous->queue_next = x->queue_next;
-    else
-        q->first = x->queue_next;
-    if (x->queue_next)
-        x->queue_next->queue_previous = x->queue_previous;
-    else
-        q->last = x->queue_previous;
-    x->queue_previous = x->queue_next = NULL;
-    q->count--;
-    d->counts.waiting--;
-}
-
-int dispatcher_retry_after(const dispatcher *d)
-{
-    if (d->rate <= 0)
-        return 2;
-    double seconds = ceil((double)d->counts.waiting / d->rate);
-    return seconds < 1 ? 1 : seconds > 60 ? 60 : (int)seconds;
-}
-
 // ---- credits ----------------------------------------------------------------------------------
 
-static void share_spend(exchange_share *share, registry_worker *w, uint64_t tokens,
-                        bool outstanding, bool alone)
+// What a class holds is counted where requests stay: on decode workers.
+static void share_spend(dispatcher *d, exchange_share *share, registry_worker *w, const exchange *x,
+                        uint64_t tokens, bool outstanding)
 {
-    *share = (exchange_share){ w->serial, policy_pages(w->page_tokens, tokens),
-                               outstanding ? tokens : 0 };
+    *share =
+        (exchange_share){ .serial = w->serial,
+                          .pages = policy_pages(w->page_tokens, tokens),
+                          .tokens = outstanding ? tokens : 0,
+                          .held = w->role == POLICY_DECODE ? &d->held[x->request.priority] : NULL };
     w->pages_spent += share->pages;
     w->tokens_outstanding += share->tokens;
     w->sequences_spent++;
-    w->alone = w->alone || alone;
+    w->alone = w->alone || x->alone;
+    if (share->held) {
+        share->held->pages += share->pages;
+        share->held->sequences++;
+    }
+}
+
+void dispatcher_grow(registry_worker *w, exchange_share *share, uint64_t pages)
+{
+    if (pages <= share->pages)
+        return;
+    w->pages_spent += pages - share->pages;
+    if (share->held)
+        share->held->pages += pages - share->pages;
+    share->pages = pages;
 }
 
 void dispatcher_release(dispatcher *d, exchange_share *share)
 {
+    if (share->held) {
+        share->held->pages -= share->pages;
+        share->held->sequences--;
+    }
     registry_worker *w = share->serial ? registry_find(d->router->registry, share->serial) : NULL;
     if (w) {
         w->pages_spent -= share->pages;
@@ -201,62 +178,6 @@ static status tickets_send(dispatcher *d, exchange *x, registry_worker *decode,
 
 // ---- placing ----------------------------------------------------------------------------------
 
-static bool view_build(dispatcher *d, policy_view *view)
-{
-    registry *workers = d->router->registry;
-    const router_settings *settings = d->router->settings;
-    size_t count = registry_count(workers);
-    if (count > d->view_capacity) {
-        policy_worker *grown = realloc(d->view, count * sizeof *grown);
-        if (!grown)
-            return false;
-        d->view = grown;
-        d->view_capacity = count;
-    }
-    for (size_t i = 0; i < count; i++) {
-        const registry_worker *w = registry_at(workers, i);
-        d->view[i] = (policy_worker){
-            .role = w->role,
-            .alive = w->state != REGISTRY_JOINING,
-            .usable = registry_usable(w),
-            .alone = w->alone,
-            .numeric_id = w->numeric_id,
-            .page_tokens = w->page_tokens,
-            .context = w->context,
-            .pages_max = w->page_credits,
-            .pages_spent = w->pages_spent,
-            .sequences_max = w->sequences,
-            .sequences_spent = w->sequences_spent,
-            .tokens_outstanding = w->tokens_outstanding,
-            .tokens_per_s = w->prefill_tokens_per_s,
-        };
-    }
-    *view = (policy_view){ .workers = d->view,
-                           .count = count,
-                           .local_prefill_tokens = (uint64_t)settings->local_prefill_tokens,
-                           .local_prefill = settings->local_prefill,
-                           .mixed_numeric_ids = settings->mixed_numeric_ids };
-    return true;
-}
-
-static policy_plan plan_make(dispatcher *d, const exchange *x)
-{
-    policy_view view;
-    policy_ask ask = { .tokens = x->request.prompt.count + x->stream.received.count,
-                       .length = x->request.prompt.count + (uint64_t)x->request.max_tokens,
-                       .bound = x->stream.received.count > 0,
-                       .numeric_id = x->numeric_id,
-                       .alone = x->alone,
-                       .handoff_failed = x->handoff_failures >= HANDOFF_FAILURES_MAX,
-                       .avoid = SIZE_MAX };
-    if (!view_build(d, &view))
-        return (policy_plan){ .verdict = POLICY_WAIT };
-    for (size_t i = 0; x->avoid && i < view.count; i++)
-        if (registry_at(d->router->registry, i)->serial == x->avoid)
-            ask.avoid = i;
-    return policy_place(&view, &ask);
-}
-
 static void place_note(exchange *x, const policy_plan *plan, const registry_worker *decode,
                        const registry_worker *prefill)
 {
@@ -284,7 +205,7 @@ static void place_note(exchange *x, const policy_plan *plan, const registry_work
         t->prefill_worker[0] = 0;
 }
 
-static void exchange_place(dispatcher *d, exchange *x, const policy_plan *plan)
+void dispatcher_place(dispatcher *d, exchange *x, const policy_plan *plan)
 {
     registry *workers = d->router->registry;
     registry_worker *decode = registry_at(workers, plan->decode);
@@ -300,61 +221,15 @@ static void exchange_place(dispatcher *d, exchange *x, const policy_plan *plan)
     x->by_prefill = prefill != NULL;
     buffer_clear(&x->early);
     x->numeric_id = decode->numeric_id;
-    share_spend(&x->decode, decode, tokens, prefill == NULL, x->alone);
+    share_spend(d, &x->decode, decode, x, tokens, prefill == NULL);
     if (prefill)
-        share_spend(&x->prefill, prefill, tokens, true, x->alone);
+        share_spend(d, &x->prefill, prefill, x, tokens, true);
     place_note(x, plan, decode, prefill);
     status result = tickets_send(d, x, decode, prefill);
     if (result != STATUS_OK) {
         error_set(&x->last_failure, result, "", "a worker took no ticket: %s", status_text(result));
         dispatcher_retry(d, x, "send_failed", decode->serial, false);
     }
-}
-
-// Place, wait or give up. True: the queue can go on behind it.
-static bool head_serve(dispatcher *d, exchange *x)
-{
-    if (x->not_before_us > clock_now_us())
-        return true;
-    policy_plan plan = plan_make(d, x);
-    bool fresh = x->failing_since_us == 0;
-    if (plan.verdict == POLICY_PLACED) {
-        exchange_place(d, x, &plan);
-    } else if (plan.verdict == POLICY_WAIT) {
-        return false;
-    } else if (plan.verdict == POLICY_TOO_LARGE) {
-        exchange_fail(x, 503, "too_large_for_workers",
-                      "no worker has as many KV pages as this request needs");
-    } else if (fresh) {
-        exchange_fail(x, 503, "no_worker", "no worker can serve this request at present");
-    }
-    return true;
-}
-
-// Not re-entrant: whatever happens inside and makes room asks for another round.
-void dispatcher_pump(dispatcher *d)
-{
-    if (d->pumping) {
-        d->pump_again = true;
-        return;
-    }
-    d->pumping = true;
-    do {
-        d->pump_again = false;
-        bool blocked = false;
-        for (size_t class = 0; class < CLASSES && !blocked; class ++) {
-            exchange *next;
-            for (exchange *x = d->queues[class].first; x && !blocked; x = next) {
-                next = x->queue_next;
-                blocked = !head_serve(d, x);
-                if (d->pump_again) // the queue may have changed under us
-                    break;
-            }
-            if (d->pump_again)
-                break;
-        }
-    } while (d->pump_again);
-    d->pumping = false;
 }
 
 dispatcher_counts dispatcher_count(const dispatcher *d)
@@ -371,7 +246,6 @@ status dispatcher_open(router *r, dispatcher **opened, error *failure)
     }
     d->router = r;
     d->next_number = 1;
-    d->rate_window_us = clock_now_us();
     http_timer_start(d->tick, DISPATCHER_TICK_US);
     *opened = d;
     return STATUS_OK;

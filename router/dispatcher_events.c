@@ -14,7 +14,6 @@
 #define HARMLESS_TOKENS 16    // an attempt that came so far did not kill its worker
 #define EARLY_BYTES_MAX 65536 // of updates that wait for the first token
 #define EARLY_MAX_US 2000000  // and how long
-#define RATE_WINDOW_US 5000000
 
 // ---- further attempts -------------------------------------------------------------------------
 
@@ -48,11 +47,14 @@ void dispatcher_retry(dispatcher *d, exchange *x, const char *reason, uint64_t c
         x->failing_since_us = now;
     x->not_before_us = died ? 0 : now + pause_us(x);
     x->failures++;
-    dispatcher_enqueue(d, x, true);
+    dispatcher_enqueue(d, x);
     log_warn("request", "%s attempt %u failed reason %s received %zu cause \"%s\"", x->id,
              x->attempt, reason, x->stream.received.count, x->last_failure.text);
     router_metrics_add(d->router->metrics, ROUTER_METRIC_RETRIES, reason, NULL, 1);
     if (x->deaths > DEATHS_ALONE) {
+        log_error("request",
+                  "%s is poison: workers died with it deaths %u prompt_tokens %zu last %s", x->id,
+                  x->deaths, x->request.prompt.count, x->last_failure.text);
         exchange_fail(x, 500, "poison",
                       "three workers died with this request; it is not tried again");
         return;
@@ -77,7 +79,7 @@ void dispatcher_on_lost(registry_worker *w, status cause, void *context)
             continue;
         }
         if (prefill && x->decode_spoke && x->early.size == 0) { // its part was done
-            x->prefill = (exchange_share){ 0 };
+            dispatcher_release(d, &x->prefill);
             x = x->all_next;
             continue;
         }
@@ -136,10 +138,7 @@ static void credits_follow(dispatcher *d, exchange *x)
         return;
     uint64_t pages =
         policy_pages(w->page_tokens, x->request.prompt.count + x->stream.received.count);
-    if (pages > x->decode.pages) {
-        w->pages_spent += pages - x->decode.pages;
-        x->decode.pages = pages;
-    }
+    dispatcher_grow(w, &x->decode, pages);
 }
 
 // The prompt is computed: it is no longer outstanding.
@@ -379,12 +378,7 @@ void dispatcher_on_tick(void *context)
 {
     dispatcher *d = context;
     uint64_t now = clock_now_us();
-    if (now - d->rate_window_us >= RATE_WINDOW_US) {
-        double rate = (double)d->rate_ended * 1e6 / (double)(now - d->rate_window_us);
-        d->rate = d->rate > 0 ? 0.5 * d->rate + 0.5 * rate : rate;
-        d->rate_ended = 0;
-        d->rate_window_us = now;
-    }
+    admission_rate_tick(&d->rate, now, d->counts.waiting);
     // An end may end others too (room for the queue, and what follows from it): then begin again.
     for (exchange *x = d->all; x;)
         x = exchange_tick(d, x, now) ? d->all : x->all_next;

@@ -1,12 +1,12 @@
-// Inside the dispatcher: exchange.c (towards the client), dispatcher.c (queue, credits, tickets),
-// dispatcher_events.c (towards the workers: reports, losses, further attempts).
+// Inside the dispatcher: exchange.c (towards the client), dispatcher_queue.c (the line, placing),
+// dispatcher.c (credits, tickets), dispatcher_events.c (towards the workers: reports, losses,
+// further attempts).
 #pragma once
 
 #include "router/answer.h"
 #include "router/dispatcher.h"
 
 #define EXCHANGE_BUCKETS 8192u
-#define CLASSES 2
 #define DISPATCHER_TICK_US 100000 // deadlines, budgets, silence
 
 // PARSING -> IDLE -> WAITING <-> RUNNING -> IDLE, then it is freed.
@@ -17,11 +17,17 @@ typedef enum exchange_state {
     EXCHANGE_IDLE,    // none of these: just parsed, or about to end
 } exchange_state;
 
+// Credits that somebody holds, or that were granted.
+typedef struct exchange_held {
+    uint64_t pages, sequences;
+} exchange_held;
+
 // A worker's part in an attempt. serial 0: none.
 typedef struct exchange_share {
     uint64_t serial;
-    uint64_t pages;  // credits spent there
-    uint64_t tokens; // counted as outstanding there
+    uint64_t pages;      // credits spent there
+    uint64_t tokens;     // counted as outstanding there
+    exchange_held *held; // where its class counts them; NULL: nowhere
 } exchange_share;
 
 // One client request and its answer. In the list `all` and in its bucket from begin to end; in a
@@ -65,8 +71,8 @@ typedef struct exchange {
     uint64_t failing_since_us; // first failure since the last new token; 0: none
     uint64_t not_before_us;    // a refusal is not asked again at once
     uint64_t deadline_us;      // 0: none
-    uint64_t queued_us;
-    uint64_t written_us; // last bytes to the client of a stream
+    uint64_t queued_us, order; // when it was parsed; its place in the line
+    uint64_t written_us;       // last bytes to the client of a stream
     uint64_t first_token_us, last_token_us;
     error last_failure; // of a worker
 } exchange;
@@ -75,10 +81,10 @@ typedef struct exchange {
 // workers may be alive and yet cut off from each other.
 #define HANDOFF_FAILURES_MAX 2
 
-// First in, first out; retries go to the front.
+// All that wait, by their order (router/admission.h).
 typedef struct exchange_queue {
     exchange *first, *last;
-    size_t count;
+    size_t waiting[ADMISSION_CLASSES];
 } exchange_queue;
 
 struct dispatcher {
@@ -86,7 +92,9 @@ struct dispatcher {
     http_timer *tick;
     exchange *all;
     exchange *buckets[EXCHANGE_BUCKETS];
-    exchange_queue queues[CLASSES];
+    exchange_queue queue;
+    exchange_held held[ADMISSION_CLASSES]; // on decode workers
+    exchange_held granted;                 // by usable decode workers, as the last round saw it
     dispatcher_counts counts;
     uint64_t next_number;
     bool pumping,
@@ -95,10 +103,7 @@ struct dispatcher {
     size_t view_capacity;
     token_list scratch; // a ticket's tokens
     buffer out;         // an answer being written
-    // Ends per second, for Retry-After.
-    uint64_t rate_window_us;
-    uint64_t rate_ended;
-    double rate; // 0: not known
+    admission_rate rate;
 };
 
 // exchange.c
@@ -114,19 +119,25 @@ void exchange_comment(exchange *x);
 // Parsed: into the queue, or an error answer.
 void exchange_parsed(exchange *x);
 
-// dispatcher.c
-// Into the queue of its class, and out of it; both keep the counts.
-void dispatcher_enqueue(dispatcher *d, exchange *x, bool front);
+// dispatcher_queue.c
+// Into the line at its place, and out of it; both keep the counts.
+void dispatcher_enqueue(dispatcher *d, exchange *x);
 void dispatcher_dequeue(dispatcher *d, exchange *x);
-// Place what can be placed, in order of the queues.
+bool dispatcher_queue_full(const dispatcher *d, admission_class class);
+// Place what can be placed, in the order of the line.
 void dispatcher_pump(dispatcher *d);
+// Seconds after which a refused client may come again, 1 to 60.
+int dispatcher_retry_after(const dispatcher *d);
+
+// dispatcher.c
+// Out of the line: credits are spent and tickets sent, or it is tried again.
+void dispatcher_place(dispatcher *d, exchange *x, const policy_plan *plan);
+// The share holds more pages than before.
+void dispatcher_grow(registry_worker *w, exchange_share *share, uint64_t pages);
 // Take the tickets back (Cancel to both workers) and return the credits.
 void dispatcher_recall(dispatcher *d, exchange *x);
 // Return the credits of one share.
 void dispatcher_release(dispatcher *d, exchange_share *share);
-// Seconds after which a refused client may come again, 1 to 60.
-int dispatcher_retry_after(const dispatcher *d);
-
 // dispatcher_events.c
 // The attempt is over; plan another one, or give up. `culprit` is a serial to avoid (0: nobody's
 // fault), `died`: by its death.

@@ -140,7 +140,6 @@ static void exchange_end(exchange *x, const char *outcome)
     bool finished = strcmp(outcome, "stop") == 0 || strcmp(outcome, "length") == 0;
     metrics_note(x, t, finished);
     router_metrics_add(d->router->metrics, ROUTER_METRIC_REQUESTS, outcome, NULL, 1);
-    d->rate_ended += x->attempt > 0;
     log_info("request",
              "%s outcome %s prompt_tokens %zu cached_tokens %" PRIu64
              " tokens %zu attempts %u prefill %s "
@@ -224,6 +223,36 @@ static void parse_failure_answer(exchange *x)
     exchange_refuse(x, status_code, code, failure->param[0] ? failure->param : NULL, failure->text);
 }
 
+// The client's own timeout, and never more than the router's; 0: none.
+static uint64_t deadline_of(const exchange *x)
+{
+    uint64_t limit_us = (uint64_t)x->dispatcher->router->settings->request_timeout_us;
+    uint64_t own_us = (uint64_t)(x->request.timeout_s * 1e6);
+    if (own_us != 0 && (limit_us == 0 || own_us < limit_us))
+        limit_us = own_us;
+    return limit_us ? x->queued_us + limit_us : 0;
+}
+
+// False: it was refused, because the line is full or so long that its answer would come too late.
+static bool may_wait(exchange *x)
+{
+    dispatcher *d = x->dispatcher;
+    if (dispatcher_queue_full(d, (admission_class)x->request.priority)) {
+        exchange_refuse(x, 429, "queue_full", NULL, "too many requests are waiting already");
+        return false;
+    }
+    double wait_s = admission_wait_s(&d->rate, d->counts.waiting);
+    double left_s = (double)(x->deadline_us - x->queued_us) / 1e6;
+    if (x->deadline_us == 0 || d->counts.waiting == 0 || wait_s <= left_s)
+        return true;
+    char message[160];
+    snprintf(message, sizeof message,
+             "requests wait for about %.1f s now, and this one must be answered in %.1f s", wait_s,
+             left_s);
+    exchange_refuse(x, 429, "deadline_unreachable", NULL, message);
+    return false;
+}
+
 void exchange_parsed(exchange *x)
 {
     dispatcher *d = x->dispatcher;
@@ -244,10 +273,10 @@ void exchange_parsed(exchange *x)
     }
     router_metrics_add(r->metrics, ROUTER_METRIC_UNKNOWN_FIELDS, NULL, NULL,
                        (double)x->request.unknown_fields);
-    if (d->counts.waiting >= (size_t)r->settings->queue_max) {
-        exchange_refuse(x, 429, "queue_full", NULL, "too many requests are waiting already");
+    x->queued_us = x->written_us = now;
+    x->deadline_us = deadline_of(x);
+    if (!may_wait(x))
         return;
-    }
     if (!x->request.sampling.has_seed)
         x->request.sampling.seed = (int64_t)random_system();
     stream_begin(&x->stream, &x->request, r->model.tokens);
@@ -257,14 +286,11 @@ void exchange_parsed(exchange *x)
                           .fingerprint = r->fingerprint,
                           .request = &x->request,
                           .stream = &x->stream };
-    x->queued_us = x->written_us = now;
-    if (r->settings->request_timeout_us)
-        x->deadline_us = now + (uint64_t)r->settings->request_timeout_us;
     if (t) {
         t->parsed = now;
         t->prompt_tokens = x->request.prompt.count;
     }
-    dispatcher_enqueue(d, x, false);
+    dispatcher_enqueue(d, x);
     dispatcher_pump(d);
 }
 

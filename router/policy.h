@@ -4,9 +4,10 @@
 // The rule is least loaded. Of the decode workers that have a free sequence and page credits for
 // the request's tokens plus one page, the one with the smallest share of its pages and sequences in
 // use is taken; of the prefill workers that compute the same numbers and have credits, the one that
-// will be through its outstanding tokens first. A prompt of at most `local_prefill_tokens` is
-// computed by the decode worker itself; so is any prompt while no matching prefill worker is alive,
-// and one whose hand-offs failed, if that is allowed.
+// will be through its outstanding tokens first. Whoever computes the prompt also needs token
+// credits for it; one that has nothing to compute takes a prompt of any length. A prompt of at most
+// `local_prefill_tokens` is computed by the decode worker itself; so is any prompt while no
+// matching prefill worker is alive, and one whose hand-offs failed, if that is allowed.
 #pragma once
 
 #include "base/hash.h"
@@ -22,12 +23,14 @@ typedef struct policy_worker {
     bool alive;  // joined and not dead
     bool usable; // alive, not suspect, healthy, not leaving
     bool alone;  // runs a request that must run alone
+    bool kept;   // its room is kept for a request that waits
     hash128 numeric_id;
     uint32_t page_tokens;
     uint32_t context;                        // tokens of a sequence at most
     uint64_t pages_max, pages_spent;         // credits of this router
     uint32_t sequences_max, sequences_spent; // likewise
     uint64_t tokens_outstanding;             // prompt tokens sent and not yet computed
+    uint64_t tokens_max;                     // of those, as granted; 0: any number
     double tokens_per_s;                     // measured prefill rate; 0: unknown
 } policy_worker;
 
@@ -79,6 +82,11 @@ typedef struct policy_plan {
 // The plan for `ask`: with POLICY_PLACED the indices are of workers that have room now. Equal views
 // and asks give equal plans.
 policy_plan policy_place(const policy_view *view, const policy_ask *ask);
+// Where an ask that must wait will fit first: the worker with the most room for it. `prefill` is
+// SIZE_MAX where the prompt has room, or needs none, on a prefill worker; both are SIZE_MAX where
+// no worker could serve it. The caller marks them `kept`, so that nobody else takes their room.
+void policy_reserve(const policy_view *view, const policy_ask *ask, size_t *decode,
+                    size_t *prefill);
 // Page credits that a request of `tokens` takes on a worker: its pages and one more.
 uint64_t policy_pages(uint32_t page_tokens, uint64_t tokens);
 // "short_prompt", "no_prefill_worker", "handoff_failed".

@@ -9,7 +9,7 @@
 // Both `max_tokens` and `max_completion_tokens`: the latter counts. temperature 0 is greedy; top_k
 // 0 and -1 are off. Extensions: top_k, min_p, typical_p, repetition_penalty, ignore_eos,
 // min_tokens, stop_token_ids, skip_special_tokens, chat_template_kwargs, priority (0 interactive, 1
-// batch), logits_hash (with api.debug).
+// batch), timeout (seconds until the whole answer must be there), logits_hash (with api.debug).
 #pragma once
 
 #include "router/prompt.h"
@@ -36,6 +36,7 @@ typedef struct request {
     int64_t max_tokens; // resolved: at least 1, fits the context behind the prompt
     int64_t min_tokens;
     int64_t priority;
+    double timeout_s; // 0: the router's own
     bool ignore_eos;
     bool skip_special_tokens;
     int32_t stop_ids[REQUEST_STOP_IDS_MAX];

@@ -35,6 +35,7 @@ static const request_field fields[] = {
     { "max_completion_tokens", BOTH,       FIELD_INTEGER, AT(max_tokens), 0, 1, 9.3e18 },
     { "min_tokens",            BOTH,       FIELD_INTEGER, AT(min_tokens), 0, 0, 9.3e18 },
     { "priority",              BOTH,       FIELD_INTEGER, AT(priority), 0, 0, 1 },
+    { "timeout",               BOTH,       FIELD_NUMBER,  AT(timeout_s), 0, 0.001, 86400 },
     { "ignore_eos",            BOTH,       FIELD_BOOL,    AT(ignore_eos), 0, 0, 0 },
     { "skip_special_tokens",   BOTH,       FIELD_BOOL,    AT(skip_special_tokens), 1, 0, 0 },
     { "stream",                BOTH,       FIELD_BOOL,    AT(stream), 0, 0, 0 },

@@ -6,6 +6,7 @@
 #include "base/fault.h"
 #include "base/log.h"
 #include "net/http.h"
+#include "router/admission.h"
 
 typedef struct router_settings {
     // Sections that other modules define.
@@ -21,7 +22,6 @@ typedef struct router_settings {
     char *model;      // path of the GGUF file with tokenizer and template
     char *model_name; // what clients call it; empty: from the file's name
     config_strings aliases;
-    int64_t queue_max;   // requests that wait for credits
     int64_t running_max; // requests under way in all
     int64_t retry_budget_us;
     int64_t request_timeout_us; // 0: none
@@ -29,6 +29,10 @@ typedef struct router_settings {
     int64_t silence_us;     // an SSE comment after this long without a token
     uint64_t offload_bytes; // bodies above go to the helper thread
     int64_t history;        // finished requests that are still explained
+    // admission.*: see router/admission.h. Arrays are by class.
+    int64_t queue_max[ADMISSION_CLASSES]; // requests that wait for room
+    double share[ADMISSION_CLASSES];      // of the credits
+    int64_t batch_delay_us, patience_us;
     // policy.*: see router/policy.h.
     int64_t local_prefill_tokens; // prompts up to this length stay on the decode worker
     bool local_prefill;     // may a decode worker compute a prompt where no prefill worker lives

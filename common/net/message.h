@@ -11,9 +11,10 @@
 
 #include "cluster.pb-c.h"
 
-#define MESSAGE_PROTOCOL 2u        // between workers and routers; see ControlRequest in the schema
-#define MESSAGE_PROTOCOL_OLDEST 1u // that is still understood, so that programs can be replaced one by one
-#define MESSAGE_FABRIC_PROTOCOL 1u // between workers
+#define MESSAGE_PROTOCOL 2u // between workers and routers; see ControlRequest in the schema
+#define MESSAGE_PROTOCOL_OLDEST                                                                    \
+    1u // that is still understood, so that programs can be replaced one by one
+#define MESSAGE_FABRIC_PROTOCOL 1u         // between workers
 #define MESSAGE_SIZE_MAX ((size_t)4 << 20) // of one packed message
 #define MESSAGE_TOKENS_MAX 1048576u        // in a ticket
 #define MESSAGE_STOP_IDS_MAX 16u           // in a ticket

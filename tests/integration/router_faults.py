@@ -95,6 +95,7 @@ def poison():
         code, _, data = cluster.request("POST", "/v1/completions", body(cluster))
         check(code == 500 and json.loads(data)["error"]["code"] == "poison", f"{code} {data}")
         check(len(cluster.state()["workers"]) == 1, f"{cluster.state()['workers']}")
+        check("is poison: workers died with it deaths 3" in cluster.router.text(), "the log names it")
 
 
 def first_token_late():
@@ -171,7 +172,7 @@ def clients_leave():
 
 def room_is_short():
     """More than fits waits in order, more than may wait is 429 with Retry-After; nothing is lost."""
-    with FakeCluster(router=["router.queue_max=3"]) as cluster:
+    with FakeCluster(router=["admission.interactive_queue=3"]) as cluster:
         cluster.fake("decode", sequences=2, step_ms=25)
         results = together([lambda: cluster.request("POST", "/v1/completions", body(cluster, 30)) for _ in range(12)])
         codes = sorted(r[0] for r in results)

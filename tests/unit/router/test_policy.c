@@ -186,6 +186,57 @@ static void a_suspected_request_runs_alone(void **state)
     assert_int_equal(place(w, 2, ask).verdict, POLICY_WAIT);
 }
 
+static void whoever_computes_needs_token_credits(void **state)
+{
+    (void)state;
+    policy_worker w[] = { worker(POLICY_DECODE), worker(POLICY_PREFILL), worker(POLICY_PREFILL) };
+    w[1].tokens_max = w[2].tokens_max = 1500;
+    w[2].tokens_outstanding = 1000;
+    w[2].tokens_per_s = 1e6; // it would be through first
+    assert_int_equal(place(w, 3, long_prompt).prefill, 1);
+    w[1].tokens_outstanding = 501;
+    assert_int_equal(place(w, 3, long_prompt).verdict, POLICY_WAIT);
+    w[1].tokens_outstanding = 500;
+    assert_int_equal(place(w, 3, long_prompt).prefill, 1);
+    w[1].tokens_max = 10; // it has nothing to compute: any length
+    w[1].tokens_outstanding = 0;
+    assert_int_equal(place(w, 3, long_prompt).prefill, 1);
+    policy_ask small = { .tokens = 60, .avoid = SIZE_MAX };
+    w[0].tokens_max = 100;
+    w[0].tokens_outstanding = 50; // a short prompt is the decode worker's to compute
+    assert_int_equal(place(w, 3, small).verdict, POLICY_WAIT);
+}
+
+static void room_is_kept_where_it_will_be_first(void **state)
+{
+    (void)state;
+    size_t decode, prefill;
+    policy_worker w[] = { worker(POLICY_DECODE), worker(POLICY_DECODE), worker(POLICY_PREFILL),
+                          worker(POLICY_PREFILL) };
+    policy_view view = { w, 4, 64, true, false };
+    policy_ask ask = { .tokens = 5000, .avoid = SIZE_MAX }; // 80 pages of 100
+    w[0].pages_spent = 60;
+    w[1].pages_spent = 40;
+    assert_int_equal(policy_place(&view, &ask).verdict, POLICY_WAIT);
+    policy_reserve(&view, &ask, &decode, &prefill);
+    assert_int_equal(decode, 1);
+    assert_int_equal(prefill, SIZE_MAX); // there is room already
+    w[1].kept = true;
+    policy_ask small = { .tokens = 50, .avoid = SIZE_MAX };
+    assert_int_equal(policy_place(&view, &small).decode, 0); // others go elsewhere
+    policy_reserve(&view, &ask, &decode, &prefill);
+    assert_int_equal(decode, 0);
+    w[0].kept = true;
+    assert_int_equal(policy_place(&view, &small).verdict, POLICY_WAIT);
+    policy_reserve(&view, &ask, &decode, &prefill);
+    assert_int_equal(decode, SIZE_MAX);
+    w[0].kept = w[1].kept = false;
+    w[2].pages_spent = 90;
+    w[3].pages_spent = 30;
+    policy_reserve(&view, &ask, &decode, &prefill);
+    assert_int_equal(prefill, 3); // the prompt has no room either
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -200,6 +251,8 @@ int main(void)
         cmocka_unit_test(a_worker_that_failed_is_the_last_choice),
         cmocka_unit_test(a_context_that_is_too_short_is_no_candidate),
         cmocka_unit_test(a_suspected_request_runs_alone),
+        cmocka_unit_test(whoever_computes_needs_token_credits),
+        cmocka_unit_test(room_is_kept_where_it_will_be_first),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

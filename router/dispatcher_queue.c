@@ -1,0 +1,233 @@
+// The line of waiting requests, and the rounds that place them.
+#include "router/dispatcher_private.h"
+
+#include "base/clock.h"
+
+#include <stdlib.h>
+
+#define PASS_MAX 64 // requests that are looked at behind the first one without room
+
+// ---- the line ---------------------------------------------------------------------------------
+
+static uint64_t order_of(const exchange *x)
+{
+    return admission_order((admission_class)x->request.priority, x->queued_us,
+                           (uint64_t)x->dispatcher->router->settings->batch_delay_us);
+}
+
+// From the end: that is where new requests belong. A further attempt keeps the place of its
+// arrival.
+void dispatcher_enqueue(dispatcher *d, exchange *x)
+{
+    exchange_queue *q = &d->queue;
+    exchange *before = q->last;
+    x->state = EXCHANGE_WAITING;
+    x->order = order_of(x);
+    while (before && before->order > x->order)
+        before = before->queue_previous;
+    x->queue_previous = before;
+    x->queue_next = before ? before->queue_next : q->first;
+    if (before)
+        before->queue_next = x;
+    else
+        q->first = x;
+    if (x->queue_next)
+        x->queue_next->queue_previous = x;
+    else
+        q->last = x;
+    q->waiting[x->request.priority]++;
+    d->counts.waiting++;
+}
+
+void dispatcher_dequeue(dispatcher *d, exchange *x)
+{
+    exchange_queue *q = &d->queue;
+    if (x->queue_previous)
+        x->queue_previous->queue_next = x->queue_next;
+    else
+        q->first = x->queue_next;
+    if (x->queue_next)
+        x->queue_next->queue_previous = x->queue_previous;
+    else
+        q->last = x->queue_previous;
+    x->queue_previous = x->queue_next = NULL;
+    q->waiting[x->request.priority]--;
+    d->counts.waiting--;
+    admission_rate_left(&d->rate, d->counts.waiting);
+}
+
+bool dispatcher_queue_full(const dispatcher *d, admission_class class)
+{
+    return d->queue.waiting[class] >= (size_t)d->router->settings->queue_max[class];
+}
+
+int dispatcher_retry_after(const dispatcher *d)
+{
+    return admission_retry_after(&d->rate, d->counts.waiting);
+}
+
+// ---- what the policy sees ---------------------------------------------------------------------
+
+static policy_worker worker_view(const registry_worker *w)
+{
+    return (policy_worker){
+        .role = w->role,
+        .alive = w->state != REGISTRY_JOINING,
+        .usable = registry_usable(w),
+        .alone = w->alone,
+        .numeric_id = w->numeric_id,
+        .page_tokens = w->page_tokens,
+        .context = w->context,
+        .pages_max = w->page_credits,
+        .pages_spent = w->pages_spent,
+        .sequences_max = w->sequences,
+        .sequences_spent = w->sequences_spent,
+        .tokens_outstanding = w->tokens_outstanding,
+        .tokens_max = w->token_credits,
+        .tokens_per_s = w->prefill_tokens_per_s,
+    };
+}
+
+static bool view_build(dispatcher *d, policy_view *view)
+{
+    registry *workers = d->router->registry;
+    const router_settings *settings = d->router->settings;
+    size_t count = registry_count(workers);
+    if (count > d->view_capacity) {
+        policy_worker *grown = realloc(d->view, count * sizeof *grown);
+        if (!grown)
+            return false;
+        d->view = grown;
+        d->view_capacity = count;
+    }
+    d->granted = (exchange_held){ 0 };
+    for (size_t i = 0; i < count; i++) {
+        const registry_worker *w = registry_at(workers, i);
+        d->view[i] = worker_view(w);
+        if (w->role != POLICY_DECODE || !registry_usable(w))
+            continue;
+        d->granted.pages += w->page_credits;
+        d->granted.sequences += w->sequences;
+    }
+    *view = (policy_view){ .workers = d->view,
+                           .count = count,
+                           .local_prefill_tokens = (uint64_t)settings->local_prefill_tokens,
+                           .local_prefill = settings->local_prefill,
+                           .mixed_numeric_ids = settings->mixed_numeric_ids };
+    return true;
+}
+
+static policy_ask ask_of(dispatcher *d, const exchange *x)
+{
+    policy_ask ask = { .tokens = x->request.prompt.count + x->stream.received.count,
+                       .length = x->request.prompt.count + (uint64_t)x->request.max_tokens,
+                       .bound = x->stream.received.count > 0,
+                       .numeric_id = x->numeric_id,
+                       .alone = x->alone,
+                       .handoff_failed = x->handoff_failures >= HANDOFF_FAILURES_MAX,
+                       .avoid = SIZE_MAX };
+    size_t count = registry_count(d->router->registry);
+    for (size_t i = 0; x->avoid && i < count; i++)
+        if (registry_at(d->router->registry, i)->serial == x->avoid)
+            ask.avoid = i;
+    return ask;
+}
+
+// The worker's page size is not known before the choice; a class's share is not that exact.
+static bool class_has_room(const dispatcher *d, const exchange *x, const policy_view *view)
+{
+    uint32_t page_tokens = 0;
+    for (size_t i = 0; i < view->count && page_tokens == 0; i++)
+        if (view->workers[i].role == POLICY_DECODE)
+            page_tokens = view->workers[i].page_tokens;
+    double share = d->router->settings->share[x->request.priority];
+    const exchange_held *held = &d->held[x->request.priority];
+    uint64_t tokens = x->request.prompt.count + x->stream.received.count;
+    return admission_share_allows(share, d->granted.pages, held->pages,
+                                  policy_pages(page_tokens, tokens)) &&
+           admission_share_allows(share, d->granted.sequences, held->sequences, 1);
+}
+
+// ---- rounds -----------------------------------------------------------------------------------
+
+// A round over the line: the view, kept true while requests are placed, and what it has met.
+typedef struct round {
+    dispatcher *d;
+    policy_view view;
+    uint64_t now;
+    size_t passed; // requests without room so far
+    bool kept;     // a worker is kept free for one of them
+} round;
+
+// It has waited long enough, or will never find a worker to itself otherwise.
+static void room_keep(round *r, const exchange *x, const policy_ask *ask)
+{
+    size_t decode, prefill;
+    bool impatient = r->now - x->queued_us >= (uint64_t)r->d->router->settings->patience_us;
+    if (r->kept || !(impatient || x->alone))
+        return;
+    policy_reserve(&r->view, ask, &decode, &prefill);
+    if (decode == SIZE_MAX)
+        return;
+    r->kept = true;
+    r->d->view[decode].kept = true;
+    if (prefill != SIZE_MAX)
+        r->d->view[prefill].kept = true;
+}
+
+// Place, wait or give up.
+static void waiting_serve(round *r, exchange *x)
+{
+    dispatcher *d = r->d;
+    if (x->not_before_us > r->now)
+        return;
+    if (!class_has_room(d, x, &r->view)) {
+        r->passed++;
+        return;
+    }
+    policy_ask ask = ask_of(d, x);
+    policy_plan plan = policy_place(&r->view, &ask);
+    if (plan.verdict == POLICY_PLACED) {
+        registry_worker *decode = registry_at(d->router->registry, plan.decode);
+        registry_worker *prefill =
+            plan.prefill == SIZE_MAX ? NULL : registry_at(d->router->registry, plan.prefill);
+        dispatcher_place(d, x, &plan);
+        if (d->pump_again) // workers may be gone
+            return;
+        d->view[plan.decode] = worker_view(decode);
+        if (prefill)
+            d->view[plan.prefill] = worker_view(prefill);
+    } else if (plan.verdict == POLICY_WAIT) {
+        r->passed++;
+        room_keep(r, x, &ask);
+    } else if (plan.verdict == POLICY_TOO_LARGE) {
+        exchange_fail(x, 503, "too_large_for_workers",
+                      "no worker has as many KV pages as this request needs");
+    } else if (x->failing_since_us == 0) {
+        exchange_fail(x, 503, "no_worker", "no worker can serve this request at present");
+    }
+}
+
+// Not re-entrant: whatever happens inside and makes room asks for another round.
+void dispatcher_pump(dispatcher *d)
+{
+    if (d->pumping) {
+        d->pump_again = true;
+        return;
+    }
+    d->pumping = true;
+    do {
+        round r = { .d = d, .now = clock_now_us() };
+        d->pump_again = false;
+        if (d->queue.first == NULL || !view_build(d, &r.view))
+            break;
+        exchange *next;
+        for (exchange *x = d->queue.first; x && r.passed < PASS_MAX; x = next) {
+            next = x->queue_next;
+            waiting_serve(&r, x);
+            if (d->pump_again) // the line and the workers may have changed under us
+                break;
+        }
+    } while (d->pump_again);
+    d->pumping = false;
+}
