@@ -230,6 +230,16 @@ status gguf_check_size(const gguf *file, error *failure)
     return STATUS_OK;
 }
 
+void gguf_let_go(const gguf *file, const void *data, uint64_t bytes)
+{
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    uintptr_t first = ((uintptr_t)data + page - 1) / page * page;
+    uintptr_t end = ((uintptr_t)data + bytes) / page * page;
+    // Bytes that came from gguf_open_memory are the caller's. Only advice, so a failure is none.
+    if (file->descriptor >= 0 && end > first)
+        (void)madvise((void *)first, end - first, MADV_DONTNEED);
+}
+
 // In pieces, with the size checked before each, so that a file that shrinks meanwhile is most
 // likely found here and not by a signal.
 status gguf_digest(const gguf *file, hash128 *digest, error *failure)
@@ -246,6 +256,7 @@ status gguf_digest(const gguf *file, hash128 *digest, error *failure)
         }
         size_t count = file->size - done < piece ? file->size - done : piece;
         hash_stream_add(stream, file->data + done, count);
+        gguf_let_go(file, file->data + done, count);
         done += count;
     }
     *digest = hash_stream_end(stream);

@@ -110,6 +110,9 @@ status gguf_check_size(const gguf *file, error *failure);
 // hash128 of the whole file's bytes: the weight digest. Reads everything, so call it once and off
 // any event loop.
 status gguf_digest(const gguf *file, hash128 *digest, error *failure);
+// The pages of `bytes` bytes at `data`, a part of the mapping, will not be read again soon: they
+// stop counting as this process's memory. Reading them again is allowed and only slower.
+void gguf_let_go(const gguf *file, const void *data, uint64_t bytes);
 
 // Tensors in the order of the file; find returns NULL when there is none of that name (O(log n)).
 uint64_t gguf_tensor_count(const gguf *file);

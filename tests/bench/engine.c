@@ -3,7 +3,9 @@
 // prefill: the time to compute `prompt` tokens behind `depth` tokens that are in the cache already,
 // one sequence. decode: `batch` sequences with `depth` tokens of cache each, `generate` tokens for
 // every one. Each figure is the median of the repeats. gb_per_s and gop_per_s count what the work
-// needs (speed.h), not what an engine adds.
+// needs (speed.h), not what an engine adds. Load is opening the file, from a warm or a cold page
+// cache as it is; beside it this process's peak memory up to there. The machine's limits are
+// measured before and after, because the memory of a shared host has states.
 #include "bench.h"
 #include "limits.h"
 #include "speed.h"
@@ -11,6 +13,8 @@
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 
 #define LIST_MAX 16
 
@@ -168,6 +172,26 @@ static void case_run(const options *o, speed *s, int batch, int depth)
     fflush(stdout);
 }
 
+// The peak has whatever loading took and gave back; of the pool, only pages that were touched.
+static void load_print(const options *o, const speed *s)
+{
+    const engine_facts *f = engine_facts_of(speed_engine(s));
+    struct rusage usage = { 0 };
+    struct stat file = { 0 };
+    getrusage(RUSAGE_SELF, &usage);
+    stat(o->engine.model, &file);
+    printf(o->json
+               ? "{\"what\":\"load\",\"seconds\":%.4f,\"file_bytes\":%.0f,"
+                 "\"weight_bytes\":%.0f,\"pool_bytes\":%.0f,\"kv_token_bytes\":%.1f,"
+                 "\"peak_bytes\":%.0f}\n"
+               : "load     %.3f s  file %.0f bytes  weights of a step %.0f bytes  pool %.0f bytes  "
+                 "KV of a token %.1f bytes  peak memory %.0f bytes\n",
+           speed_load_seconds(s), (double)file.st_size, (double)f->weight_bytes,
+           (double)f->layout.page_bytes * f->pages,
+           (double)f->layout.page_bytes / f->layout.page_tokens, (double)usage.ru_maxrss * 1024);
+    fflush(stdout);
+}
+
 static void limits_print(const options *o, int threads)
 {
     bench_limits l = bench_limits_measure(threads);
@@ -188,13 +212,17 @@ static void limits_print(const options *o, int threads)
 
 static void cases_run(const options *o, speed *s)
 {
+    int threads = engine_facts_of(speed_engine(s))->threads;
+    load_print(o, s);
     if (o->limits)
-        limits_print(o, engine_facts_of(speed_engine(s))->threads);
+        limits_print(o, threads);
     for (int d = 0; d < o->depth_count; d++)
         case_run(o, s, 0, o->depths[d]);
     for (int d = 0; d < o->depth_count; d++)
         for (int i = 0; i < o->batch_count; i++)
             case_run(o, s, o->batches[i], o->depths[d]);
+    if (o->limits)
+        limits_print(o, threads);
 }
 
 int bench_engine(int argc, char **argv)

@@ -10,10 +10,16 @@
 struct speed {
     speed_plan plan;
     engine *engine;
+    double load_seconds;
     // What a row of a step multiplies: layers for every row, the head for rows with logits.
     double layer_weights, head_weights;
     int32_t *tokens; // more than the longest case, so that sequences can begin at different places
 };
+
+static double now_s(void)
+{
+    return (double)clock_now_us() * 1e-6;
+}
 
 // Steps of `batch` prompts of `length` tokens before all of them decode, at most.
 static int decode_ramp(const speed_plan *p, int batch, int length)
@@ -52,7 +58,9 @@ status speed_open(const speed_plan *plan, speed **opened, error *failure)
     TRY(gguf_open(plan->engine.model, &file, failure));
     TRY(model_config_read(file, &c, failure));
     TRY(plan_size(&s->plan, &c, &length, failure));
+    double begun = now_s();
     TRY(engine_open(&s->plan.engine, &s->engine, failure));
+    s->load_seconds = now_s() - begun;
     double q = (double)c.heads * c.head_size, kv = (double)c.kv_heads * c.head_size;
     s->layer_weights = c.layers * (double)c.width * (2 * q + 2 * kv + 3.0 * c.feed_forward);
     s->head_weights = (double)c.rows * c.width;
@@ -84,9 +92,9 @@ const engine *speed_engine(const speed *s)
     return s->engine;
 }
 
-static double now_s(void)
+double speed_load_seconds(const speed *s)
 {
-    return (double)clock_now_us() * 1e-6;
+    return s->load_seconds;
 }
 
 // Start a sequence; those of unlike `index` share no prefix.

@@ -30,6 +30,8 @@ typedef struct speed_result {
 status speed_open(const speed_plan *plan, speed **opened, error *failure);
 void speed_close(speed *s);
 const engine *speed_engine(const speed *s);
+// What engine_open took.
+double speed_load_seconds(const speed *s);
 
 // One prompt behind `depth` tokens that are in the cache already (in whole pages).
 speed_result speed_prefill(speed *s, int depth);

@@ -26,7 +26,9 @@ def test():
         done = bench("--model", model, "--threads", "1", "--prompt", "128", "--generate", "8", "--batch", "1,3",
                      "--depth", "0,64", "--repeats", "1", "--no-limits", "--json")
         check(done.returncode == 0, done.stderr)
-        lines = [json.loads(line) for line in done.stdout.splitlines()]
+        load, *lines = [json.loads(line) for line in done.stdout.splitlines()]
+        check(load["what"] == "load" and 0 < load["seconds"] < 10, f"{load}")
+        check(load["file_bytes"] == os.path.getsize(model) and load["peak_bytes"] > load["file_bytes"], f"{load}")
         found = [(line["what"], line["tokens"], line["batch"], line["depth"]) for line in lines]
         check(found == [("prefill", 128, 1, 0), ("prefill", 128, 1, 64), ("decode", 8, 1, 0), ("decode", 24, 3, 0),
                         ("decode", 8, 1, 64), ("decode", 24, 3, 64)], f"{found}")
