@@ -1,4 +1,5 @@
 // The routes of the API: completions and models; the table of all routes.
+#include "router/admin.h"
 #include "router/dispatcher.h"
 #include "router/status_api.h"
 
@@ -70,6 +71,7 @@ const http_route router_routes[] = {
     { "GET", "/ready", status_api_ready, 0 },
     { "GET", "/metrics", status_api_metrics, 0 },
     { "GET", "/cluster", status_api_cluster, 0 },
+    { "POST", "/admin/workers", admin_handle, HTTP_JSON_BODY },
     { "GET", "/requests/*", status_api_request, 0 },
     { "GET", "/", status_api_page, 0 },
     { "GET", "/ui/*", status_api_page, 0 },

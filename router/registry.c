@@ -49,7 +49,7 @@ uint64_t registry_lost(const registry *r)
 
 bool registry_usable(const registry_worker *w)
 {
-    return w->state == REGISTRY_ALIVE && w->healthy && !w->draining;
+    return w->state == REGISTRY_ALIVE && w->healthy && !w->draining && !w->cordoned;
 }
 
 const char *registry_state_name(const registry_worker *w)
@@ -58,7 +58,10 @@ const char *registry_state_name(const registry_worker *w)
         return "joining";
     if (w->state == REGISTRY_SUSPECT)
         return "suspect";
-    return !w->healthy ? "unhealthy" : w->draining ? "draining" : "alive";
+    return !w->healthy   ? "unhealthy"
+           : w->draining ? "draining"
+           : w->cordoned ? "cordoned"
+                         : "alive";
 }
 
 uint64_t registry_align(const registry_worker *w, uint64_t worker_us)
@@ -165,10 +168,22 @@ static void rate_measure(registry_worker *w, const Penstock__WorkerBeat *b, uint
         w->prefill_tokens_per_s > 0 ? 0.8 * w->prefill_tokens_per_s + 0.2 * rate : rate;
 }
 
+// 0: as it was.
+static void credits_follow(registry_worker *w, const Penstock__WorkerBeat *b)
+{
+    if (b->page_credits && b->page_credits <= w->pages)
+        w->page_credits = b->page_credits;
+    if (b->sequence_credits)
+        w->sequences = b->sequence_credits;
+    if (b->token_credits)
+        w->token_credits = b->token_credits;
+}
+
 static void on_beat(registry *r, registry_worker *w, const Penstock__WorkerBeat *b)
 {
     uint64_t now = clock_now_us();
     bool was_usable = registry_usable(w);
+    uint64_t had_pages = w->page_credits;
     clock_measure(w, b, now);
     rate_measure(w, b, now);
     w->beat = (registry_beat){
@@ -192,11 +207,13 @@ static void on_beat(registry *r, registry_worker *w, const Penstock__WorkerBeat 
     w->beat_us = now;
     w->healthy = b->healthy;
     w->draining = b->draining;
+    w->cordoned = b->cordoned;
+    credits_follow(w, b);
     if (w->state != REGISTRY_ALIVE)
         log_info("registry", "worker is alive name %s role %s", w->name,
                  w->role == POLICY_DECODE ? "decode" : "prefill");
     w->state = REGISTRY_ALIVE;
-    if (!was_usable && registry_usable(w))
+    if (registry_usable(w) && (!was_usable || w->page_credits > had_pages))
         r->hooks.changed(r->hooks.context);
 }
 

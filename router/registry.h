@@ -57,7 +57,7 @@ typedef struct registry_worker {
     mailbox_pair *pair;
     registry_state state;
     bool connected;         // the pair is up
-    bool healthy, draining; // as its last beat said
+    bool healthy, draining, cordoned; // as its last beat said
     uint64_t joined_us, heard_us;
     registry_beat beat;
     uint64_t beat_us;           // when it came; 0: none yet
@@ -102,7 +102,7 @@ registry_worker *registry_at(registry *r, size_t index);
 registry_worker *registry_find(registry *r, uint64_t serial); // NULL: gone
 // May get new work now.
 bool registry_usable(const registry_worker *w);
-// "joining", "alive", "suspect", "unhealthy" or "draining".
+// "joining", "alive", "suspect", "unhealthy", "draining" or "cordoned".
 const char *registry_state_name(const registry_worker *w);
 // How often a registration was refused, and workers were lost, since the start.
 uint64_t registry_refused(const registry *r);

@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "base/random.h"
+#include "router/admin.h"
 #include "router/dispatcher.h"
 
 #include <inttypes.h>
@@ -29,6 +30,26 @@ static void on_answered(const char *route, int status_code, void *context)
     router_metrics_add(r->metrics, ROUTER_METRIC_HTTP, route, code, 1);
 }
 
+// ---- what the registry tells --------------------------------------------------------------------
+
+static void on_lost(registry_worker *w, status cause, void *context)
+{
+    router *r = context;
+    admin_on_lost(r->admin, w);
+    dispatcher_on_lost(w, cause, r);
+}
+
+static void on_message(registry_worker *w, const message_to_router *m, void *context)
+{
+    router *r = context;
+    if (m->body_case == PENSTOCK__TO_ROUTER__BODY_ORDER_ANSWER)
+        admin_on_answer(r->admin, w, m->order_answer);
+    else
+        dispatcher_on_message(w, m, r);
+}
+
+// ---- opening and closing ------------------------------------------------------------------------
+
 static status settings_check(const router_settings *s, error *failure)
 {
     if (s->model[0] == 0)
@@ -44,7 +65,7 @@ static status parts_open(router *r, error *failure)
 {
     status result = STATUS_OK;
     router_settings *s = r->settings;
-    registry_hooks hooks = { dispatcher_on_changed, dispatcher_on_lost, dispatcher_on_message, r };
+    registry_hooks hooks = { dispatcher_on_changed, on_lost, on_message, r };
     http_hooks answers = { on_answered };
     if (router_metrics_open(&r->metrics) != STATUS_OK ||
         history_open((size_t)s->history, &r->history) != STATUS_OK ||
@@ -53,6 +74,7 @@ static status parts_open(router *r, error *failure)
     TRY(http_loop_open(&r->loop, failure));
     TRY(offload_open(r->loop, r->model.tokens, OFFLOAD_JOBS_MAX, &r->offload, failure));
     TRY(dispatcher_open(r, &r->dispatcher, failure));
+    TRY(admin_open(r, &r->admin, failure));
     TRY(registry_open(r->loop, s, &r->model.identity, r->incarnation, &hooks, &r->registry,
                       failure));
     TRY(http_server_open(r->loop, &s->http, router_routes, router_route_count, &answers, r,
@@ -99,6 +121,7 @@ void router_close(router *r)
     http_server_close(r->server);
     offload_close(r->offload);
     dispatcher_close(r->dispatcher);
+    admin_close(r->admin);
     registry_close(r->registry);
     http_loop_close(r->loop);
     if (r->encoder)

@@ -11,6 +11,7 @@
 #include "router/request.h"
 
 typedef struct dispatcher dispatcher;
+typedef struct admin admin;
 
 // Open to the router's own files: handlers get it as their context, hooks as theirs.
 typedef struct router {
@@ -23,6 +24,7 @@ typedef struct router {
     http_server *server;
     registry *registry;
     dispatcher *dispatcher;
+    admin *admin;
     offload *offload;
     history *history;
     router_metrics *metrics;

@@ -2,6 +2,8 @@
 
 #define FIELD(name) offsetof(router_settings, name)
 
+static const char *const admin_accesses[] = { "local", "key", "off", NULL };
+
 // clang-format off
 static const config_key router_keys[] = {
     { "control.listen", CONFIG_STRING, FIELD(control_listen), "tcp://127.0.0.1:7000", 0, 0, "",
@@ -53,6 +55,10 @@ static const config_key router_keys[] = {
       "Whether decode workers compute prompts while no prefill worker is alive.", NULL },
     { "policy.mixed_numeric_ids", CONFIG_BOOL, FIELD(mixed_numeric_ids), "false", 0, 0, "",
       "Whether workers with unlike numeric ids may pair and recover each other's requests.", NULL },
+    { "admin.access", CONFIG_STRING, FIELD(admin_access), "local", 0, 0, "",
+      "Who may order workers about: clients of this machine, holders of the key, nobody.", admin_accesses },
+    { "admin.key_file", CONFIG_STRING, FIELD(admin_key_file), "", 0, 0, "",
+      "File whose first line is the Bearer token of operators, for admin.access key.", NULL },
     { "api.debug", CONFIG_BOOL, FIELD(debug), "false", 0, 0, "",
       "Allow the request extension logits_hash.", NULL },
     { "api.stop_strings_max", CONFIG_INT, FIELD(stop_strings_max), "16", 1, 64, "strings",

@@ -37,6 +37,8 @@ typedef struct router_settings {
     int64_t local_prefill_tokens; // prompts up to this length stay on the decode worker
     bool local_prefill;     // may a decode worker compute a prompt where no prefill worker lives
     bool mixed_numeric_ids; // may an attempt go on with other numbers
+    // admin.*: see router/admin.h.
+    char *admin_access, *admin_key_file;
     // api.*: what one request may ask for.
     bool debug; // allow logits_hash
     int64_t stop_strings_max, logit_bias_max, top_logprobs_max;

@@ -35,15 +35,19 @@ static const char *role_name(policy_role role)
 
 // ---- metrics ----------------------------------------------------------------------------------
 
+#define STATES 6
+
 static void gauges_of_role(router *r, policy_role role)
 {
-    static const char *const states[] = { "alive", "suspect", "joining", "unhealthy", "draining" };
-    double in_state[5] = { 0 }, granted = 0, spent = 0, pages_free = 0, held = 0, quarantined = 0;
+    static const char *const states[] = { "alive",     "suspect",  "joining",
+                                          "unhealthy", "draining", "cordoned" };
+    double in_state[STATES] = { 0 }, granted = 0, spent = 0, pages_free = 0, held = 0,
+           quarantined = 0;
     for (size_t i = 0; i < registry_count(r->registry); i++) {
         const registry_worker *w = registry_at(r->registry, i);
         if (w->role != role)
             continue;
-        for (size_t k = 0; k < 5; k++)
+        for (size_t k = 0; k < STATES; k++)
             in_state[k] += strcmp(states[k], registry_state_name(w)) == 0;
         granted += (double)w->page_credits;
         spent += (double)w->pages_spent;
@@ -53,7 +57,7 @@ static void gauges_of_role(router *r, policy_role role)
     }
     router_metrics *m = r->metrics;
     const char *name = role_name(role);
-    for (size_t k = 0; k < 5; k++)
+    for (size_t k = 0; k < STATES; k++)
         router_metrics_set(m, ROUTER_METRIC_WORKERS, name, states[k], in_state[k]);
     router_metrics_set(m, ROUTER_METRIC_CREDIT_PAGES, name, "granted", granted);
     router_metrics_set(m, ROUTER_METRIC_CREDIT_PAGES, name, "spent", spent);
@@ -120,9 +124,10 @@ static void append_worker(const registry_worker *w, uint64_t now, buffer *out)
     hash128_format(w->numeric_id, numeric);
     buffer_append_text(out, "{\"name\":");
     buffer_append_json(out, slice_of(w->name));
-    buffer_printf(
-        out, ",\"role\":\"%s\",\"state\":\"%s\",\"incarnation\":\"%016" PRIx64 "\",\"version\":",
-        role_name(w->role), registry_state_name(w), w->incarnation);
+    buffer_printf(out,
+                  ",\"role\":\"%s\",\"state\":\"%s\",\"incarnation\":\"%016" PRIx64
+                  "\",\"protocol\":%u,\"version\":",
+                  role_name(w->role), registry_state_name(w), w->incarnation, w->protocol);
     buffer_append_json(out, slice_of(w->version));
     buffer_printf(out, ",\"numeric_id\":\"%s\",\"kv_layout\":", numeric);
     buffer_append_json(out, slice_of(w->kv_layout));
@@ -137,11 +142,13 @@ static void append_worker(const registry_worker *w, uint64_t now, buffer *out)
         out,
         ",\"threads\":%u,\"page_tokens\":%u,\"context\":%u,\"pages\":%" PRIu64
         ",\"credits_pages\":%" PRIu64 ",\"credits_pages_spent\":%" PRIu64
+        ",\"credits_tokens\":%" PRIu64
         ",\"credits_sequences\":%u,\"credits_sequences_spent\":%u,\"tokens_outstanding\":%" PRIu64
         ",\"prefill_tokens_per_s\":%.1f,\"silent_ms\":%.1f,\"joined_s\":%.1f",
         w->threads, w->page_tokens, w->context, w->pages, w->page_credits, w->pages_spent,
-        w->sequences, w->sequences_spent, w->tokens_outstanding, w->prefill_tokens_per_s,
-        (double)(now - w->heard_us) / 1000, (double)(now - w->joined_us) / 1e6);
+        w->token_credits, w->sequences, w->sequences_spent, w->tokens_outstanding,
+        w->prefill_tokens_per_s, (double)(now - w->heard_us) / 1000,
+        (double)(now - w->joined_us) / 1e6);
     if (w->clock_error_us != UINT64_MAX)
         buffer_printf(out, ",\"clock_error_ms\":%.3f", (double)w->clock_error_us / 1000);
     append_beat(w, out);

@@ -93,6 +93,10 @@ void http_request_forget_body(http_request *r);
 // The X-Request-Id of the answer: the client's own if it is 1 to 64 characters of [A-Za-z0-9._-],
 // else a random one.
 slice http_request_id(const http_request *r);
+// The first field of this name (case does not matter); empty where there is none.
+slice http_request_field(const http_request *r, const char *name);
+// Whether it comes from an address of this machine's loopback.
+bool http_request_is_local(const http_request *r);
 uint64_t http_request_arrived_us(const http_request *r); // when its head was complete
 
 // Called once, from the loop, if the client goes (or is cut) before the answer is complete; the

@@ -64,6 +64,20 @@ slice http_request_id(const http_request *r)
     return usable ? own : slice_of(r->id);
 }
 
+slice http_request_field(const http_request *r, const char *name)
+{
+    return http_head_field(&r->head, name);
+}
+
+// An http_peer's key is cut to /64 where it is no mapped IPv4 address; all of ::/64 is our own.
+bool http_request_is_local(const http_request *r)
+{
+    static const uint8_t six[16] = { 0 };
+    static const uint8_t four[13] = { [10] = 0xff, [11] = 0xff, [12] = 127 };
+    const uint8_t *key = r->connection->peer->key;
+    return memcmp(key, six, sizeof six) == 0 || memcmp(key, four, sizeof four) == 0;
+}
+
 uint64_t http_request_arrived_us(const http_request *r)
 {
     return r->arrived_us;
@@ -90,6 +104,7 @@ static const char *status_phrase(int status_code)
                     { 404, "Not Found" },
                     { 405, "Method Not Allowed" },
                     { 408, "Request Timeout" },
+                    { 409, "Conflict" },
                     { 411, "Length Required" },
                     { 413, "Content Too Large" },
                     { 415, "Unsupported Media Type" },

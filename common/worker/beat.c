@@ -36,6 +36,7 @@ static void beat_fill(const worker *w, const worker_router *r, uint64_t now_us,
     beat->handoff_bytes = s->handoff_bytes;
     beat->handoff_failures = s->handoff_failures;
     beat->draining = w->draining;
+    beat->cordoned = w->cordoned;
     beat->healthy = healthy(w, now_us);
     beat->transport = (char *)s->transport;
     beat->handoff_gbps = s->handoff_gbps;
@@ -116,6 +117,7 @@ bool worker_ready(worker *w, char reason[128])
     for (const worker_router *r = w->routers; r != NULL; r = r->next)
         joined += r->state == ROUTER_JOINED && r->up;
     const char *why = w->draining                   ? "draining"
+                      : w->cordoned                 ? "cordoned"
                       : !healthy(w, clock_now_us()) ? "there is work and no step was made"
                       : joined == 0                 ? "no router was joined"
                                                     : "";

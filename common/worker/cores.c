@@ -103,6 +103,15 @@ static bool half_take(const char *folder, const cpu_set_t *allowed, cpu_set_t *s
     return good;
 }
 
+static cpu_set_t before_claim; // of the process, once it was narrowed
+static bool narrowed;
+
+void cores_restore(void)
+{
+    if (narrowed)
+        sched_setaffinity(0, sizeof(before_claim), &before_claim);
+}
+
 void cores_claim(const char *mode, const char *folder, char taken[256])
 {
     cpu_set_t allowed, share;
@@ -120,5 +129,7 @@ void cores_claim(const char *mode, const char *folder, char taken[256])
                  strerror(errno));
         return;
     }
+    before_claim = allowed;
+    narrowed = true;
     list_format(&share, taken);
 }

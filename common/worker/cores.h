@@ -14,3 +14,5 @@
 // /tmp/penstock-UID. `taken` gets a text such as "0,2" for the log. A folder that cannot be used is
 // logged and leaves all cores.
 void cores_claim(const char *mode, const char *folder, char taken[256]);
+// Before another program is executed: the affinity that the process had before its claim.
+void cores_restore(void);

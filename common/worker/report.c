@@ -88,6 +88,18 @@ void report_handed_over(const job *j, uint64_t bytes)
     worker_send(j->router, &message);
 }
 
+void report_order(worker_router *router, uint64_t id, const error *failure)
+{
+    Penstock__OrderAnswer answer = PENSTOCK__ORDER_ANSWER__INIT;
+    answer.id = id;
+    answer.accepted = failure == NULL;
+    answer.reason = (char *)(failure != NULL ? failure->text : "");
+    message_to_router message = PENSTOCK__TO_ROUTER__INIT;
+    message.body_case = PENSTOCK__TO_ROUTER__BODY_ORDER_ANSWER;
+    message.order_answer = &answer;
+    worker_send(router, &message);
+}
+
 // ---- tokens ------------------------------------------------------------------------------------
 
 typedef struct row {

@@ -8,6 +8,8 @@ void report_refused(worker_router *router, const handoff_key *key, status code, 
 void report_failed(const job *j, status code, const char *text);
 void report_seat(const job *j, int32_t pages);
 void report_handed_over(const job *j, uint64_t bytes);
+// The answer to an order; `failure` NULL: it is accepted.
+void report_order(worker_router *router, uint64_t id, const error *failure);
 
 // Collects the tokens of a step and sends one message per router. Memory is taken once, for
 // `sequences` updates.

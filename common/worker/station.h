@@ -10,6 +10,7 @@
 
 #include "base/fault.h"
 #include "base/log.h"
+#include "worker/flip.h"
 #include "worker/job.h"
 #include "worker/page.h"
 #include "worker/report.h"
@@ -81,6 +82,9 @@ struct station {
     uint64_t generation;    // of the last seat
     backend_token_bias *biases;
     uint64_t slow_pairs; // counted as fallbacks already
+    int argc;            // of main
+    char **argv;
+    flip *flip; // what the process becomes after its drain; NULL: it ends
 };
 
 // The whole program: configuration, start, loop, drain, end; returns its exit status (worker.h).

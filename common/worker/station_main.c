@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/random.h"
 #include "worker/cores.h"
+#include "worker/worker_private.h"
 
 #include <stddef.h>
 #include <stdio.h>
@@ -179,11 +180,21 @@ int station_main(const config_program *program, void *settings, const station_ro
         return EXIT_NOT_STARTED;
     }
     int code = 0;
+    flip *become = NULL;
     if (action == CONFIG_RUN) {
         worker_signals_open();
-        station s = { .role = role, .config = settings, .settings = settings };
+        station s = {
+            .role = role, .config = settings, .settings = settings, .argc = argc, .argv = argv
+        };
         code = station_live(&s);
+        become = s.flip;
     }
     config_close(program, settings);
+    if (become != NULL && code == 0 && worker_signal_count() == 0) {
+        flip_execute(become, &failure);
+        log_error(role->name, "not flipped reason %s", failure.text);
+        code = EXIT_NOT_STARTED;
+    }
+    flip_free(become);
     return code;
 }

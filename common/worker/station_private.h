@@ -13,6 +13,10 @@ void station_drain(station *s);
 void station_give_back(station *s);
 void station_transfer(station *s, const handoff_event *event);
 
+// ---- station_order.c
+// What an operator wants; it is answered.
+void station_order(station *s, const worker_event *event);
+
 // ---- station_loop.c
 // Until the drain is over.
 void station_run(station *s);

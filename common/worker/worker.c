@@ -25,6 +25,8 @@ static const config_key keys[] = {
     { "worker.drain_seconds", CONFIG_INT, AT(drain_seconds), "30", 0, 86400, "seconds", "After SIGTERM, what runs may finish so long; then it is given back to its router.", NULL },
     { "worker.step_deadline", CONFIG_DURATION, AT(step_deadline_us), "30s", 1e5, 3.6e9, "", "A worker that has work and made no step for so long says that it is not healthy.", NULL },
     { "worker.cores", CONFIG_STRING, AT(cores), "auto", 0, 0, "", "auto: half of the cores, those that fewest other workers of this machine hold; all: every core. engine.cores, where set, wins.", core_modes },
+    { "worker.prefill_config", CONFIG_STRING, AT(prefill_config), "", 0, 0, "", "Configuration file to begin again with when an operator flips this worker to prefill; empty: the one that it was started with.", NULL },
+    { "worker.decode_config", CONFIG_STRING, AT(decode_config), "", 0, 0, "", "The same when an operator flips it to decode.", NULL },
     { "worker.run_folder", CONFIG_STRING, AT(run_folder), "", 0, 0, "", "Folder in which workers of one machine divide its cores; empty: $XDG_RUNTIME_DIR/penstock or /tmp/penstock-UID.", NULL },
 };
 // clang-format on
@@ -146,7 +148,7 @@ static void router_gone(worker_router *r, const char *reason)
     pthread_mutex_unlock(&r->worker->lock);
 }
 
-static void drain_begin(worker *w)
+void worker_drain(worker *w)
 {
     pthread_mutex_lock(&w->lock);
     if (!w->draining) {
@@ -156,6 +158,30 @@ static void drain_begin(worker *w)
         pthread_cond_broadcast(&w->wake);
     }
     pthread_mutex_unlock(&w->lock);
+}
+
+void worker_cordon(worker *w, bool cordoned)
+{
+    pthread_mutex_lock(&w->lock);
+    w->cordoned = cordoned;
+    w->speak_now = true;
+    pthread_cond_broadcast(&w->wake);
+    pthread_mutex_unlock(&w->lock);
+}
+
+// What the step thread is told of a message; -1: nothing.
+static int event_kind(const message_to_worker *m)
+{
+    switch (m->body_case) {
+    case PENSTOCK__TO_WORKER__BODY_TICKET:
+        return WORKER_TICKET;
+    case PENSTOCK__TO_WORKER__BODY_CANCEL:
+        return WORKER_CANCEL;
+    case PENSTOCK__TO_WORKER__BODY_ORDER:
+        return WORKER_ORDER;
+    default:
+        return -1;
+    }
 }
 
 // A message of a router; true where the step thread must see it.
@@ -176,18 +202,16 @@ static bool message_take(worker_router *r, const mailbox_event *from, worker_eve
         r->clock_arrived_us = from->arrived_us;
     }
     pthread_mutex_unlock(&w->lock);
-    if (m->body_case == PENSTOCK__TO_WORKER__BODY_TICKET ||
-        m->body_case == PENSTOCK__TO_WORKER__BODY_CANCEL) {
-        *event = (worker_event){ .kind = m->body_case == PENSTOCK__TO_WORKER__BODY_TICKET
-                                             ? WORKER_TICKET
-                                             : WORKER_CANCEL,
+    int kind = event_kind(m);
+    if (kind >= 0) {
+        *event = (worker_event){ .kind = (worker_event_kind)kind,
                                  .router = r,
                                  .message = m,
                                  .arrived_us = from->arrived_us };
         return true;
     }
     if (m->body_case == PENSTOCK__TO_WORKER__BODY_DRAIN)
-        drain_begin(w);
+        worker_drain(w);
     message_free(m);
     return false;
 }
@@ -253,7 +277,7 @@ bool worker_next(worker *w, worker_event *event)
 {
     *event = (worker_event){ 0 };
     if (worker_signal_count() > 0)
-        drain_begin(w);
+        worker_drain(w);
     if (w->draining && !w->drain_told) {
         w->drain_told = true;
         event->kind = WORKER_DRAIN;

@@ -33,6 +33,8 @@ typedef struct worker_settings {
     int64_t step_deadline_us; // work without a step for so long is not healthy
     char *cores;              // auto | all
     char *run_folder;         // where workers of one machine divide its cores; "" = of this user
+    char *prefill_config, *decode_config; // files for the role that an operator flips it to; "" = as
+                                          // it was started
 } worker_settings;
 extern const config_section worker_config_section; // keys "worker.*"
 
@@ -67,6 +69,7 @@ typedef struct worker_state {
 typedef enum worker_event_kind {
     WORKER_TICKET,      // message->ticket
     WORKER_CANCEL,      // message->cancel
+    WORKER_ORDER,       // message->order: to be answered with OrderAnswer
     WORKER_ROUTER_GONE, // the last event of `router`, which ends with worker_event_end
     WORKER_DRAIN,       // take nothing new and finish: a first signal, or a router's order
 } worker_event_kind;
@@ -98,6 +101,10 @@ void worker_send(worker_router *router, const message_to_router *message);
 
 // Tell the beat thread what is; heartbeats follow at once where credits changed.
 void worker_publish(worker *w, const worker_state *state);
+// Begin a drain, as a first signal does; WORKER_DRAIN follows.
+void worker_drain(worker *w);
+// Tell every router to send nothing new, or that it may again.
+void worker_cordon(worker *w, bool cordoned);
 // True after WORKER_DRAIN.
 bool worker_draining(const worker *w);
 // The moment when a drain must be over, of clock_now_us; 0: no drain.
@@ -106,7 +113,7 @@ uint64_t worker_drain_deadline_us(const worker *w);
 void worker_leave(worker *w);
 
 // Any thread. Health: false where there is work and no step for step_deadline_us. Ready: joined
-// with a router, healthy, not draining; else `reason` says why not.
+// with a router, healthy, not draining and not cordoned; else `reason` says why not.
 bool worker_healthy(worker *w);
 bool worker_ready(worker *w, char reason[128]);
 

@@ -58,7 +58,7 @@ struct worker {
     worker_state state;
     uint64_t progress_us; // when there was no work or a step ended
     bool speak_now;
-    bool draining;
+    bool draining, cordoned;
     uint64_t drain_deadline_us;
 
     pthread_t join_thread, beat_thread;

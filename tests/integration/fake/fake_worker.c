@@ -40,10 +40,29 @@ static void beat_send(fake_worker *w, uint64_t now)
     beat.prefill_tokens = w->prompt_tokens;
     beat.decode_tokens = w->tokens_made;
     beat.healthy = true;
+    beat.cordoned = w->cordoned;
+    beat.draining = w->draining;
     m.body_case = PENSTOCK__TO_ROUTER__BODY_BEAT;
     m.beat = &beat;
     fake_send(w, &m);
     w->beat_due_us = now + w->beat_interval_us;
+}
+
+static void on_order(fake_worker *w, const Penstock__Order *o)
+{
+    Penstock__OrderAnswer answer = PENSTOCK__ORDER_ANSWER__INIT;
+    Penstock__ToRouter m = PENSTOCK__TO_ROUTER__INIT;
+    answer.id = o->id;
+    answer.accepted = o->kind != PENSTOCK__ORDER_KIND__ORDER_FLIP;
+    answer.reason = (char *)(answer.accepted ? "" : "a fake cannot flip");
+    if (o->kind == PENSTOCK__ORDER_KIND__ORDER_DRAIN)
+        w->draining = true;
+    else if (answer.accepted)
+        w->cordoned = o->kind == PENSTOCK__ORDER_KIND__ORDER_CORDON;
+    m.body_case = PENSTOCK__TO_ROUTER__BODY_ORDER_ANSWER;
+    m.order_answer = &answer;
+    fake_send(w, &m);
+    beat_send(w, clock_now_us());
 }
 
 static void on_message(fake_worker *w, slice data)
@@ -63,6 +82,10 @@ static void on_message(fake_worker *w, slice data)
     } else if (m->body_case == PENSTOCK__TO_WORKER__BODY_BEAT) {
         w->router_clock_us = m->beat->clock_us;
         w->router_beat_us = clock_now_us();
+    } else if (m->body_case == PENSTOCK__TO_WORKER__BODY_ORDER) {
+        on_order(w, m->order);
+    } else if (m->body_case == PENSTOCK__TO_WORKER__BODY_DRAIN) {
+        w->draining = true;
     }
     message_free(m);
 }
@@ -96,7 +119,7 @@ static void join(fake_worker *w, uint64_t incarnation, hash128 weights)
     r.pages = r.page_credits = w->settings.pages;
     r.sequences = w->settings.sequences;
     r.version = (char *)"fake";
-    request.protocol = MESSAGE_PROTOCOL;
+    request.protocol = w->settings.protocol;
     request.body_case = PENSTOCK__CONTROL_REQUEST__BODY_REGISTER;
     request.register_ = &r;
     message_pack(&request.base, &question);
@@ -125,7 +148,7 @@ static void join(fake_worker *w, uint64_t incarnation, hash128 weights)
 static void serve(fake_worker *w)
 {
     uint64_t due = 0;
-    while (!leaving && !w->down) {
+    while (!leaving && !w->down && !(w->draining && w->running == 0)) {
         uint64_t now = clock_now_us();
         uint64_t next = due < w->beat_due_us ? due : w->beat_due_us;
         int64_t wait = next > now ? (int64_t)(next - now) : 0;
@@ -166,6 +189,7 @@ static const struct option options[] = {
     { "fail-after", 1, 0, 'F' },
     { "gap-after", 1, 0, 'g' },
     { "nan-after", 1, 0, 'x' },
+    { "protocol", 1, 0, 'V' },
     { "repeat", 0, 0, 'd' },
     { "die", 0, 0, 'D' },
     { 0 },
@@ -196,6 +220,7 @@ static bool option_take(fake_settings *s, int c)
     case 'F': s->fail_after = number; break;
     case 'g': s->gap_after = number; break;
     case 'x': s->nan_after = number; break;
+    case 'V': s->protocol = (uint32_t)number; break;
     case 'd': s->repeat = true; break;
     case 'D': s->die = true; break;
     default: return false;
@@ -218,7 +243,8 @@ int main(int argc, char **argv)
                                     .step_ms = 5,
                                     .prefill_ms = 5,
                                     .handover_ms = 2,
-                                    .eos = 2 } };
+                                    .eos = 2,
+                                    .protocol = MESSAGE_PROTOCOL } };
     error failure = { 0 };
     hash128 weights;
     gguf *file = NULL;

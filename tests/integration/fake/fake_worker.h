@@ -6,7 +6,7 @@
 // attempt goes on exactly where the earlier one ended. With `answer_tokens` N the answer ends with
 // `eos` after N tokens (unless ignore_eos). A prefill worker reports token 0 after prefill_ms and
 // HandedOver handover_ms later; a decode worker whose ticket names a prefill worker begins with
-// token 1 after the sum of both. One thread.
+// token 1 after the sum of both. It follows orders but flips. One thread.
 #pragma once
 
 #include "net/mailbox.h"
@@ -22,6 +22,7 @@ typedef struct fake_settings {
     int64_t step_ms, prefill_ms, handover_ms;
     int64_t answer_tokens;
     int32_t eos;
+    uint32_t protocol; // that it speaks
     // Faults; 0: none.
     int64_t refuse;     // the first N tickets are refused as overloaded
     int64_t fail_after; // the first ticket fails after N tokens
@@ -56,7 +57,7 @@ typedef struct fake_worker {
     uint64_t steps, tokens_made, prompt_tokens;
     uint64_t router_clock_us, router_beat_us; // the last RouterBeat and when it came
     uint64_t beat_due_us, beat_interval_us;
-    bool down;
+    bool down, cordoned, draining;
 } fake_worker;
 
 // fake_sequences.c
