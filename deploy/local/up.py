@@ -68,6 +68,10 @@ def die_with_parent():
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
+def config_path(role):
+    return os.path.join(ROOT, "deploy", "config", role + ".cfg")
+
+
 class Cluster:
     def __init__(self, arguments):
         self.arguments = arguments
@@ -77,7 +81,9 @@ class Cluster:
 
     def start(self, name, role, settings):
         program = os.path.join(self.arguments.build_dir, "bin", "penstock-" + role)
-        command = [program, "--config", os.path.join(ROOT, "deploy", "config", role + ".cfg")]
+        command = [program, "--config", config_path(role)]
+        if role != "router":
+            settings = settings + ["worker.%s_config=%s" % (r, config_path(r)) for r in ("prefill", "decode")]
         for setting in settings:
             command += ["--set", setting]
         with open(self.log_path(name), "wb") as log:
@@ -187,7 +193,7 @@ def check_memory(arguments):
     needed = os.path.getsize(arguments.model)
     for role in ("prefill", "decode"):
         program = os.path.join(arguments.build_dir, "bin", "penstock-" + role)
-        config = os.path.join(ROOT, "deploy", "config", role + ".cfg")
+        config = config_path(role)
         printed = subprocess.run([program, "--config", config, "--print-config"], check=False,
                                  capture_output=True, text=True)
         if printed.returncode != 0:

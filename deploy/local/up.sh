@@ -87,7 +87,7 @@ step() { # on a terminal a step shows itself, in a log only its failure does
         "$@" >"$build/step.log" 2>&1 || { tail -n 40 "$build/step.log" >&2; false; }
     fi
 }
-programs=(penstock-router penstock-prefill penstock-decode)
+programs=(penstock penstock-router penstock-prefill penstock-decode)
 step "configuring $build" cmake -S "$root" -B "$build" -G Ninja || fail "the build could not be configured"
 step "building ${programs[*]}" ninja -C "$build" -j "$(nproc)" "${programs[@]}" || fail "the build failed"
 
