@@ -9,6 +9,7 @@
 #include "bench.h"
 #include "limits.h"
 #include "speed.h"
+#include "workload.h"
 
 #include <getopt.h>
 #include <stdio.h>
@@ -127,13 +128,7 @@ static int options_parse(int argc, char **argv, options *o)
         { "help", 0, NULL, 'h' },    { NULL, 0, NULL, 0 },
     };
     *o = (options){ .prompt = 512, .generate = 128, .repeats = 3, .limits = true };
-    o->engine = (engine_settings){ .model = "",
-                                   .level = "auto",
-                                   .cores = "",
-                                   .kv_type = "f16",
-                                   .page_tokens = 64,
-                                   .prefix_reuse = true,
-                                   .chunk_tokens = 512 };
+    o->engine = workload_settings("");
     o->batches[0] = o->batch_count = o->depth_count = 1;
     for (int name; (name = getopt_long(argc, argv, "", names, NULL)) != -1;) {
         if (name == 'h') {

@@ -2,10 +2,9 @@
 
 #include "base/clock.h"
 #include "model/model.h"
+#include "workload.h"
 
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 struct speed {
     speed_plan plan;
@@ -13,7 +12,6 @@ struct speed {
     double load_seconds;
     // What a row of a step multiplies: layers for every row, the head for rows with logits.
     double layer_weights, head_weights;
-    int32_t *tokens; // more than the longest case, so that sequences can begin at different places
 };
 
 static double now_s(void)
@@ -36,10 +34,8 @@ static status plan_size(speed_plan *p, const model_config *c, int *length, error
         return error_set(failure, STATUS_CONTEXT_LENGTH, "depth",
                          "depth and tokens make %d; the model's context is %d", *length,
                          c->context);
-    int64_t pages = (int64_t)(*length / p->engine.page_tokens + 2) * p->batch;
-    int64_t number_bytes = strcmp(p->engine.kv_type, "f32") == 0 ? 4 : 2;
-    p->engine.kv_bytes = (uint64_t)(pages * p->engine.page_tokens * 2 * c->layers * c->kv_heads *
-                                    c->head_size * number_bytes);
+    p->engine.kv_bytes =
+        workload_pool_bytes(&p->engine, c->layers, c->kv_heads, c->head_size, p->batch, *length);
     p->engine.context = *length;
     p->engine.max_sequences = p->batch;
     p->engine.step_tokens = p->batch > p->engine.chunk_tokens ? p->batch : p->engine.chunk_tokens;
@@ -64,11 +60,6 @@ status speed_open(const speed_plan *plan, speed **opened, error *failure)
     double q = (double)c.heads * c.head_size, kv = (double)c.kv_heads * c.head_size;
     s->layer_weights = c.layers * (double)c.width * (2 * q + 2 * kv + 3.0 * c.feed_forward);
     s->head_weights = (double)c.rows * c.width;
-    size_t count = (size_t)length + (size_t)s->plan.engine.max_sequences;
-    s->tokens = calloc(count, sizeof s->tokens[0]);
-    CHECK(s->tokens);
-    for (size_t i = 0; i < count; i++)
-        s->tokens[i] = (int32_t)((i * 7919 + 13) % (size_t)c.vocabulary);
     *opened = s;
 fail:
     if (file)
@@ -83,7 +74,6 @@ void speed_close(speed *s)
     if (!s)
         return;
     engine_close(s->engine);
-    free(s->tokens);
     free(s);
 }
 
@@ -97,28 +87,6 @@ double speed_load_seconds(const speed *s)
     return s->load_seconds;
 }
 
-// Start a sequence; those of unlike `index` share no prefix.
-static sequence *sequence_begin(speed *s, int index, int count, int max_tokens, sequence_mode mode)
-{
-    error failure = { 0 };
-    sequence *begun = NULL;
-    sequence_request request = {
-        .tokens = s->tokens + index,
-        .token_count = count,
-        .prompt_count = count,
-        .mode = mode,
-        .max_tokens = max_tokens,
-        .ignore_eos = true,
-        .sampling = { .top_p = 1, .typical_p = 1, .repetition_penalty = 1 },
-    };
-    status result = engine_sequence_open(s->engine, &request, &begun, &failure);
-    if (result != STATUS_OK)
-        fprintf(stderr, "the engine takes no sequence: %s\n", failure.text);
-    CHECK(result == STATUS_OK); // the plan made room for it
-    engine_sequence_start(s->engine, begun);
-    return begun;
-}
-
 // The tokens before are left in the prefix cache by a first sequence.
 speed_result speed_prefill(speed *s, int depth)
 {
@@ -126,12 +94,12 @@ speed_result speed_prefill(speed *s, int depth)
     speed_result m = { .logit_rows = 1 };
     engine_prefixes_drop(s->engine);
     if (depth > 0) {
-        sequence *before = sequence_begin(s, 0, depth + 1, 1, SEQUENCE_PROMPT);
+        sequence *before = workload_begin(s->engine, 0, depth + 1, 1, SEQUENCE_PROMPT, NULL);
         while (engine_has_work(s->engine))
             engine_step(s->engine, &report);
         engine_sequence_close(s->engine, before, true);
     }
-    sequence *own = sequence_begin(s, 0, depth + s->plan.prompt, 1, SEQUENCE_PROMPT);
+    sequence *own = workload_begin(s->engine, 0, depth + s->plan.prompt, 1, SEQUENCE_PROMPT, NULL);
     m.tokens = depth + s->plan.prompt - sequence_computed(own);
     double begun = now_s();
     while (engine_has_work(s->engine)) {
@@ -153,8 +121,9 @@ speed_result speed_decode(speed *s, int batch, int depth)
     CHECK(all);
     engine_prefixes_drop(s->engine);
     for (int i = 0; i < batch; i++)
-        all[i] = sequence_begin(s, i, length, generate + decode_ramp(&s->plan, batch, length),
-                                SEQUENCE_GENERATE);
+        all[i] =
+            workload_begin(s->engine, i, length, generate + decode_ramp(&s->plan, batch, length),
+                           SEQUENCE_GENERATE, NULL);
     do
         engine_step(s->engine, &report);
     while (report.token_count < batch);

@@ -1,8 +1,7 @@
 // The speed of an engine alone: what penstock-bench engine and penstock-eval table measure.
 //
-// A speed owns an engine that is sized for the largest case of its plan, and the tokens to compute
-// (any ids: speed does not depend on them). One thread. Each measurement stands for itself: it
-// begins without cached prefixes.
+// A speed owns an engine that is sized for the largest case of its plan. One thread. Each
+// measurement stands for itself: it begins without cached prefixes.
 #pragma once
 
 #include "model/engine.h"

@@ -4,31 +4,11 @@
 """The stock `openai` Python client streams and completes chat and completions. The client is installed from PyPI into a virtual
 environment under the cache folder at first use; skipped where that is impossible."""
 import os
-import subprocess
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "harness"))
+import pypi  # noqa: E402
 from cluster import Cluster, check, main, need_model, skip  # noqa: E402
-
-VERSION = "openai==1.99.9"
-CACHE = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "penstock")
-VENV = os.path.join(CACHE, "venv-openai")
-
-
-def with_client():
-    """Run again inside the virtual environment that has the client."""
-    python = os.path.join(VENV, "bin", "python3")
-    if not os.path.exists(python):
-        os.makedirs(CACHE, exist_ok=True)
-        made = subprocess.run([sys.executable, "-m", "venv", VENV], capture_output=True, text=True)
-        if made.returncode:
-            skip("no virtual environment: " + made.stderr.strip()[-200:])
-    if subprocess.run([python, "-c", "import openai"], capture_output=True).returncode:
-        got = subprocess.run([python, "-m", "pip", "install", "--quiet", VERSION], capture_output=True, text=True)
-        if got.returncode:
-            skip(f"cannot install {VERSION}: " + got.stderr.strip()[-200:])
-    os.execv(python, [python, os.path.abspath(__file__), "inside"])
-
 
 def test():
     import openai
@@ -70,7 +50,6 @@ def test():
         cluster.check_idle()
 
 
-if len(sys.argv) == 1:
-    need_model()
-    with_client()
+need_model()
+pypi.run_with("openai", ["openai==1.99.9"], skip)
 main(test)
