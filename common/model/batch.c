@@ -2,6 +2,10 @@
 
 #include <string.h>
 
+// Rows of a prompt in every step that has answers too: small enough not to be noticed beside them,
+// and the prompt ends.
+#define MIXED_ROWS_MIN 8
+
 // Give a sequence's pages back; its owner has it computed again. What it proved stays known, so
 // that the second time is short where pages allow it.
 static void preempt(engine *e, sequence *s, engine_report *report)
@@ -12,22 +16,48 @@ static void preempt(engine *e, sequence *s, engine_report *report)
     e->preempted[report->preempted_count++] = s;
 }
 
-// A page for the next position of every decoding sequence, oldest first. Where none is left the
-// youngest started sequence is preempted, so the oldest always goes on.
+// Who leaves where a page is short: the youngest of the batch class, or else the youngest.
+static sequence *victim(const engine *e)
+{
+    for (int32_t i = e->running_count - 1; i >= 0; i--)
+        if (e->running[i]->class == SEQUENCE_BATCH)
+            return e->running[i];
+    return e->running[e->running_count - 1];
+}
+
+// The sequence that takes the next page: interactive ones first, and in each class the oldest.
+static sequence *page_needed(const engine *e)
+{
+    for (sequence_class class = 0; class < SEQUENCE_CLASSES; class ++)
+        for (int32_t i = 0; i < e->running_count; i++) {
+            sequence *s = e->running[i];
+            if (s->class == class && s->joined && s->state == SEQUENCE_DECODING &&
+                s->computed / e->kv.layout.page_tokens >= s->page_count)
+                return s;
+        }
+    return NULL;
+}
+
+// A page for the next position of every decoding sequence. Each round gives one its page or makes
+// it leave, and the oldest interactive one leaves last.
 static void pages_grow(engine *e, engine_report *report)
 {
-    for (int32_t i = 0; i < e->running_count; i++) {
-        sequence *s = e->running[i];
-        if (s->state != SEQUENCE_DECODING || s->computed / e->kv.layout.page_tokens < s->page_count)
-            continue;
-        while (kv_pool_take(e->pool, 1, &s->pages[s->page_count]) != STATUS_OK) {
-            sequence *youngest = e->running[e->running_count - 1];
-            preempt(e, youngest, report);
-            if (youngest == s)
-                return;
-        }
-        s->page_count++;
+    for (sequence *s; (s = page_needed(e)) != NULL;) {
+        if (kv_pool_take(e->pool, 1, &s->pages[s->page_count]) == STATUS_OK)
+            s->page_count++;
+        else
+            preempt(e, victim(e), report);
     }
+}
+
+// With static batching nobody joins before the last one has left.
+static void join(engine *e)
+{
+    bool empty = true;
+    for (int32_t i = 0; i < e->running_count; i++)
+        empty = empty && !e->running[i]->joined;
+    for (int32_t i = 0; i < e->running_count; i++)
+        e->running[i]->joined = e->running[i]->joined || empty || !e->static_batching;
 }
 
 // Add the next `count` tokens of a sequence.
@@ -51,11 +81,92 @@ static void rows_add(engine *e, sequence *s, int32_t count)
     e->batch_sequences[index] = s;
     e->batch_rows[index] = count;
     b->rows += count;
+    e->work.rows += count;
+    if (s->state == SEQUENCE_DECODING)
+        e->work.decode_context += s->computed + count;
+    else
+        e->work.prompt_pairs += (double)count * (s->computed + count);
     a->first_row[index + 1] = b->rows;
     if (s->computed + count == s->token_count) {
         a->logit_index[b->logit_rows] = b->rows - 1;
         e->logit_sequences[b->logit_rows++] = s;
     }
+}
+
+// Tokens left, less what was computed for others since it was started.
+static int64_t rest_of(const engine *e, const sequence *s)
+{
+    int64_t own = s->computed - s->reused;
+    return s->token_count - s->computed - (e->prompt_rows - s->passed_at - own);
+}
+
+// The prompt of a class that comes next in this step; NULL: none is left.
+static sequence *prompt_next(const engine *e, sequence_class class)
+{
+    sequence *best = NULL;
+    for (int32_t i = 0; i < e->running_count; i++) {
+        sequence *s = e->running[i];
+        bool taken = false;
+        if (s->state != SEQUENCE_COMPUTING || s->class != class || !s->joined)
+            continue;
+        for (int32_t k = 0; k < e->batch.sequences; k++)
+            taken = taken || e->batch_sequences[k] == s;
+        if (!taken && (best == NULL || rest_of(e, s) < rest_of(e, best)))
+            best = s;
+    }
+    return best;
+}
+
+// How many of `room` rows the next chunk may take beside what is in the step already; `least` of
+// them whatever the time.
+static int32_t chunk_rows(const engine *e, const sequence *s, int32_t room, int32_t least)
+{
+    int32_t count = s->token_count - s->computed;
+    if (count > e->settings.chunk_tokens)
+        count = (int32_t)e->settings.chunk_tokens;
+    if (count > room)
+        count = room;
+    if (e->work.decode_context == 0 || e->settings.mixed_step_us == 0)
+        return count;
+    int32_t fit =
+        cost_rows(&e->cost, &e->work, s->computed, (double)e->settings.mixed_step_us, count);
+    fit = fit > least ? fit : least;
+    return fit < count ? fit : count;
+}
+
+// Chunks of one class in at most `room` rows; returns how many it used.
+static int32_t prompts_add(engine *e, sequence_class class, int32_t room, int32_t least)
+{
+    int32_t used = 0;
+    for (sequence *s; room > used && (s = prompt_next(e, class)) != NULL;) {
+        sequence_prefix_extend(e, s);
+        int32_t count = chunk_rows(e, s, room - used, least - used);
+        if (count <= 0)
+            break;
+        rows_add(e, s, count);
+        used += count;
+    }
+    return used;
+}
+
+// What the step's rows leave for prompts, divided between the classes.
+static void prompts_compose(engine *e)
+{
+    int32_t room = (int32_t)e->settings.step_tokens - e->batch.rows, kept = 0;
+    if (e->batch.rows > 0 && e->settings.mixed_tokens > 0 && room > e->settings.mixed_tokens)
+        room = (int32_t)e->settings.mixed_tokens;
+    const sequence *batch = prompt_next(e, SEQUENCE_BATCH);
+    bool both = batch != NULL && prompt_next(e, SEQUENCE_INTERACTIVE) != NULL;
+    if (both) {
+        kept = (int32_t)((room * e->settings.batch_share + 99) / 100);
+        int32_t rest = batch->token_count - batch->computed;
+        kept = kept < rest ? kept : rest;
+    }
+    room -= prompts_add(e, SEQUENCE_INTERACTIVE, room - kept, MIXED_ROWS_MIN);
+    prompts_add(e, SEQUENCE_BATCH, room,
+                !both                   ? MIXED_ROWS_MIN
+                : kept < MIXED_ROWS_MIN ? kept
+                                        : MIXED_ROWS_MIN);
 }
 
 bool batch_compose(engine *e, engine_report *report)
@@ -71,23 +182,16 @@ bool batch_compose(engine *e, engine_report *report)
         .table_stride = e->pages_per_sequence,
         .logit_index = a->logit_index,
     };
+    e->work = (cost_work){ 0 };
+    join(e);
     pages_grow(e, report);
     for (int32_t i = 0; i < e->running_count; i++)
-        if (e->running[i]->state == SEQUENCE_DECODING)
+        if (e->running[i]->state == SEQUENCE_DECODING && e->running[i]->joined)
             rows_add(e, e->running[i], 1);
     report->decode_rows = e->batch.rows;
-    for (int32_t i = 0; i < e->running_count; i++) {
-        sequence *s = e->running[i];
-        int32_t room = (int32_t)e->settings.step_tokens - e->batch.rows;
-        if (s->state != SEQUENCE_COMPUTING || room == 0)
-            continue;
-        sequence_prefix_extend(e, s);
-        int32_t count = s->token_count - s->computed;
-        if (count > e->settings.chunk_tokens)
-            count = (int32_t)e->settings.chunk_tokens;
-        rows_add(e, s, count < room ? count : room);
-    }
+    prompts_compose(e);
     report->rows = e->batch.rows;
     report->prefill_rows = report->rows - report->decode_rows;
+    report->predicted_us = (uint64_t)cost_predict(&e->cost, &e->work);
     return report->rows > 0;
 }

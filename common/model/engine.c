@@ -13,6 +13,8 @@ static const char *const levels[] = { "auto", "scalar", "avx2", "avx512", NULL }
 static const char *const kv_types[] = { "f16", "f32", NULL };
 static const tensor_type kv_type_values[] = { TENSOR_F16, TENSOR_F32 };
 
+static const char *const batchings[] = { "continuous", "static", NULL };
+
 #define AT(field) offsetof(engine_settings, field)
 // clang-format off
 static const config_key keys[] = {
@@ -26,6 +28,11 @@ static const config_key keys[] = {
     { "engine.max_sequences", CONFIG_INT, AT(max_sequences), "64", 1, 4096, "sequences", "Sequences open at a time.", NULL },
     { "engine.step_tokens", CONFIG_INT, AT(step_tokens), "512", 1, 65536, "tokens", "Tokens computed in one step at most; at least engine.max_sequences.", NULL },
     { "engine.chunk_tokens", CONFIG_INT, AT(chunk_tokens), "256", 1, 65536, "tokens", "Tokens of one prompt computed in one step at most.", NULL },
+    { "engine.mixed_tokens", CONFIG_INT, AT(mixed_tokens), "128", 0, 65536, "tokens", "Tokens of prompts in a step that also has tokens of answers, at most; 0: as many as fit.", NULL },
+    { "engine.mixed_step", CONFIG_DURATION, AT(mixed_step_us), "50ms", 0, 6e7, "", "Such a step takes only as many tokens of prompts (8 at least) as are predicted to be computed within this time; 0s: no limit.", NULL },
+    { "engine.batch_share", CONFIG_INT, AT(batch_share), "10", 1, 90, "percent", "Of a step's tokens of prompts, the part kept for the batch class while interactive prompts wait.", NULL },
+    { "engine.growth_tokens", CONFIG_INT, AT(growth_tokens), "512", 0, 1e9, "tokens", "Room that every open answer must find to grow by when another sequence is let in; what grows beyond may be preempted.", NULL },
+    { "engine.batching", CONFIG_STRING, AT(batching), "continuous", 0, 0, "", "static: sequences join only when all of the batch have ended; for comparisons.", batchings },
     { "engine.context", CONFIG_INT, AT(context), "0", 0, 1e9, "tokens", "Tokens of a sequence at most, prompt and answer; 0 takes what the model was trained for.", NULL },
     { "engine.prefix_reuse", CONFIG_BOOL, AT(prefix_reuse), "true", 0, 0, "", "Share the pages of equal prompt prefixes instead of computing them again.", NULL },
 };
@@ -225,6 +232,8 @@ status engine_open(const engine_settings *settings, engine **opened, error *fail
         return error_set(failure, result, "", "memory is short for the engine");
     e->settings = *settings;
     e->facts.max_sequences = (int32_t)settings->max_sequences;
+    e->static_batching = settings->batching != NULL && strcmp(settings->batching, "static") == 0;
+    cost_begin(&e->cost);
     TRY(settings_check(settings, failure));
     TRY(gguf_open(settings->model, &file, failure));
     result = model_config_read(file, &config, failure);

@@ -18,6 +18,15 @@
 // Nothing allocates after engine_open. The answer is a function of the request: tokens, logits and
 // log-probabilities of a sequence do not depend on the other sequences, on chunk_tokens, on prefix
 // hits, on start versus place, nor on the number of threads.
+//
+// What a step computes: one row of every answer that runs, then rows of prompts. While answers run,
+// a step takes at most mixed_tokens rows of prompts and is predicted (cost.h) to end within
+// mixed_step, so that a prompt makes no gap in an answer that a reader could see; but never less
+// than a few rows, so that it gets on. Interactive prompts come before batch ones, of which some
+// rows are kept for (batch_share). Among those of one class the shortest rest comes first, and what
+// was computed for others since a prompt was started counts as if it were computed already: it is
+// overtaken by at most its own length. Where a page is short, the youngest sequence of the batch
+// class leaves, or else the youngest: the oldest interactive one always goes on.
 #pragma once
 
 #include "base/config.h"
@@ -41,6 +50,12 @@ typedef struct engine_settings {
     int64_t chunk_tokens;  // rows of one sequence in a step at most
     int64_t context;       // tokens of a sequence at most; 0: what the model was trained for
     bool prefix_reuse;     // share pages of equal prefixes
+    // Zero (NULL) means: continuous, no limit, nothing kept.
+    char *batching;        // continuous | static: none joins before all of the batch have ended
+    int64_t mixed_tokens;  // rows of prompts in a step that has answers, at most
+    int64_t mixed_step_us; // such a step is predicted to end within it
+    int64_t batch_share;   // percent of a step's rows of prompts kept for the batch class
+    int64_t growth_tokens; // room that every open answer keeps when another sequence is opened
 } engine_settings;
 extern const config_section engine_config_section; // keys "engine.*"
 // The type that engine.kv_type names. STATUS_BAD_CONFIG with the names that there are.
@@ -68,6 +83,12 @@ typedef enum sequence_mode {
     SEQUENCE_PROMPT,   // compute, yield the first token, rest until closed
 } sequence_mode;
 
+typedef enum sequence_class {
+    SEQUENCE_INTERACTIVE, // somebody waits for it
+    SEQUENCE_BATCH,
+    SEQUENCE_CLASSES
+} sequence_class;
+
 typedef enum sequence_finish {
     SEQUENCE_UNFINISHED,
     SEQUENCE_STOP,   // an end-of-generation or stop id was drawn (it is the last token reported)
@@ -84,6 +105,7 @@ typedef struct sequence_request {
     int32_t token_count;   // 1..context-1
     int32_t prompt_count;  // 1..token_count; the next token's output index is what is beyond it
     sequence_mode mode;
+    sequence_class class;
     int32_t max_tokens; // generated tokens in all, earlier attempts included
     int32_t min_tokens; // end ids are not drawn before so many generated tokens
     bool ignore_eos;    // only max_tokens and stop_ids end it
@@ -117,6 +139,7 @@ typedef struct engine_report {
     sequence *const *preempted;
     int32_t preempted_count;
     uint64_t duration_us;
+    uint64_t predicted_us; // what its composition was predicted to take; 0: not known yet
 } engine_report;
 
 // Load the model and take all memory. Fails with one sentence naming the key, tensor or limit.
@@ -132,8 +155,9 @@ int32_t engine_sequences_open(const engine *e);
 // Pages that such a request takes if nothing of it is cached.
 int32_t engine_pages_needed(const engine *e, int32_t token_count);
 
-// STATUS_OVERLOADED: no pages or no sequence slot now. STATUS_INVALID, STATUS_CONTEXT_LENGTH: never
-// possible. On failure nothing was taken.
+// STATUS_OVERLOADED: no sequence slot now, or no pages; growth_tokens more of every open answer,
+// this one's included, must find room too, unless nothing else is open. STATUS_INVALID,
+// STATUS_CONTEXT_LENGTH: never possible. On failure nothing was taken.
 status engine_sequence_open(engine *e, const sequence_request *request, sequence **opened,
                             error *failure);
 // Until its first chunk is computed, pages that became known prefix meanwhile take the place of its
@@ -166,8 +190,8 @@ void *engine_page_data(const engine *e, int32_t page);
 // The whole pool, for registration with the fabric.
 void engine_pool_memory(const engine *e, void **data, size_t *size);
 
-// Compute one step: decode rows first, then chunks of prompts in order of start, at most
-// step_tokens rows. Returns with report->rows 0 at once where no started sequence has work.
+// Compute one step: decode rows first, then chunks of prompts, at most step_tokens rows. Returns
+// with report->rows 0 at once where no started sequence has work.
 void engine_step(engine *e, engine_report *report);
 // True where engine_step would compute something.
 bool engine_has_work(const engine *e);

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "kv/reuse.h"
+#include "model/cost.h"
 #include "model/engine.h"
 #include "model/model.h"
 
@@ -23,7 +24,10 @@ struct sequence {
     sequence_state state;
     void *owner;
     sequence_mode mode;
-    int32_t *tokens; // [context] request's tokens and generated ones
+    sequence_class class;
+    bool joined;       // in the batch now; with static batching it may have to wait for that
+    int64_t passed_at; // rows of prompts that the engine had computed when it was started
+    int32_t *tokens;   // [context] request's tokens and generated ones
     int32_t token_count, prompt_count;
     int32_t computed, reused;
     int32_t *pages; // [pages_per_sequence]
@@ -54,6 +58,7 @@ typedef struct step_arrays {
 
 struct engine {
     engine_settings settings; // numbers only; the strings stay the caller's
+    bool static_batching;
     engine_facts facts;
     const backend_table *table;
     backend *device;
@@ -73,6 +78,9 @@ struct engine {
     int32_t open_count;
     sequence **running; // [max_sequences] started, oldest first
     int32_t running_count;
+    int64_t prompt_rows; // computed since open
+    cost_model cost;
+    cost_work work;                               // of the step
     int32_t *sequence_tokens, *sequence_page_ids; // backing of the slots' arrays
     engine_token *tokens;                         // [max_sequences] of the report
     sequence **preempted;                         // [max_sequences] of the report

@@ -49,6 +49,36 @@ void sequence_pages_release(engine *e, sequence *s)
     pages_release_last(e, s, s->page_count);
 }
 
+// Pages beyond `held` that an answer takes when it has grown by growth_tokens, or by the `left`
+// that may still follow (the last of which is never stored).
+static int32_t growth_pages(const engine *e, int32_t token_count, int32_t left, int32_t held)
+{
+    int64_t growth = e->settings.growth_tokens < left ? e->settings.growth_tokens : left;
+    int64_t grown = token_count + growth - 1, last = e->facts.context - 1;
+    int32_t pages = engine_pages_needed(e, (int32_t)(grown < last ? grown : last));
+    return pages > held ? pages - held : 0;
+}
+
+// Whether `taken` more pages may be taken for the request: running answers keep their room to grow.
+static bool growth_allows(const engine *e, const sequence_request *r, int32_t taken)
+{
+    int64_t kept = 0;
+    if (e->open_count == 0 || e->settings.growth_tokens == 0)
+        return true;
+    for (int32_t i = 0; i < e->facts.max_sequences; i++) {
+        const sequence *s = &e->slots[i];
+        bool grows = s->mode == SEQUENCE_GENERATE && s->state >= SEQUENCE_OPEN &&
+                     s->state <= SEQUENCE_DECODING;
+        if (grows)
+            kept += growth_pages(e, s->token_count,
+                                 s->max_tokens - (s->token_count - s->prompt_count), s->page_count);
+    }
+    if (r->mode == SEQUENCE_GENERATE)
+        kept += growth_pages(e, r->token_count, r->max_tokens - (r->token_count - r->prompt_count),
+                             engine_pages_needed(e, r->token_count));
+    return taken + kept <= engine_pages_free(e);
+}
+
 // Share the known prefix, then take the rest. The last token is never reused: its logits are
 // needed.
 static status pages_take(engine *e, sequence *s, const sequence_request *r)
@@ -60,7 +90,9 @@ static status pages_take(engine *e, sequence *s, const sequence_request *r)
         shared = kv_reuse_take(e->reuse, s->chain, r->tokens, (r->token_count - 1) / page_tokens,
                                s->pages, &s->chain);
     s->page_count = shared;
-    status result = kv_pool_take(e->pool, needed - shared, s->pages + shared);
+    status result = STATUS_OVERLOADED;
+    if (growth_allows(e, r, needed - shared))
+        result = kv_pool_take(e->pool, needed - shared, s->pages + shared);
     if (result != STATUS_OK) {
         sequence_pages_release(e, s);
         return result;
@@ -89,6 +121,8 @@ status engine_sequence_open(engine *e, const sequence_request *request, sequence
     s->state = SEQUENCE_OPEN;
     s->owner = request->owner;
     s->mode = request->mode;
+    s->class = request->class;
+    s->joined = false;
     s->token_count = request->token_count;
     s->prompt_count = request->prompt_count;
     memcpy(s->tokens, request->tokens, (size_t)request->token_count * sizeof s->tokens[0]);
@@ -143,6 +177,7 @@ static void sequence_join(engine *e, sequence *s, sequence_state state)
 {
     CHECK(s->state == SEQUENCE_OPEN && e->running_count < e->facts.max_sequences);
     s->state = state;
+    s->passed_at = e->prompt_rows;
     e->running[e->running_count++] = s;
 }
 

@@ -75,6 +75,8 @@ void engine_step(engine *e, engine_report *report)
     for (int32_t i = 0; i < e->batch.logit_rows; i++)
         token_collect(e, i, &e->tokens[report->token_count++]);
     report->duration_us = clock_now_us() - begun_us;
+    e->prompt_rows += report->prefill_rows;
+    cost_learn(&e->cost, &e->work, (double)report->duration_us);
 }
 
 bool engine_has_work(const engine *e)
