@@ -30,7 +30,12 @@ typedef struct job {
     job_state state;
     message_to_worker *message; // while it waits; message->ticket
     sequence *sequence;         // NULL while it waits and after its end
-    uint64_t deadline_us;       // 0: none
+    sequence_class class;
+    int64_t overtaken;    // tickets that entered before it while it found no room
+    int32_t tried_pages;  // pages that were free, and sequences open, when it last found no room
+    int32_t tried_open;   // -1: it was not tried
+    uint64_t tried_us;    // when that was
+    uint64_t deadline_us; // 0: none
     job_times times;
     int32_t token_count, prompt_count;
     int32_t cached_tokens; // of the prompt, not computed here
@@ -59,7 +64,7 @@ int32_t job_count(const job_table *t);
 job *job_at(const job_table *t, int32_t index);
 // NULL where there is none. `any_attempt` ignores key.attempt and finds a job that is not ending.
 job *job_find(const job_table *t, const handoff_key *key, bool any_attempt);
-// A zeroed job (but for `held` and next_token = -1); NULL where the table is full.
+// A zeroed job (but for `held`, next_token and tried_open = -1); NULL where the table is full.
 job *job_add(job_table *t, const handoff_key *key);
 void job_remove(job_table *t, job *j);
 // How many are in a state.

@@ -11,8 +11,11 @@ enum {
     SPEC_TICKETS,
     SPEC_TOKENS,
     SPEC_PREEMPTIONS,
+    SPEC_OVERTAKES,
     SPEC_HANDOFFS,
     SPEC_STEP_SECONDS,
+    SPEC_STEP_PREDICTED_SECONDS,
+    SPEC_STEP_RATIO,
     SPEC_STEP_ROWS,
     SPEC_HANDOFF_SECONDS,
     SPEC_HANDOFF_BYTES,
@@ -27,6 +30,7 @@ enum {
 
 static const double step_bounds[] = { 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1,
                                       0.25,  0.5,    1,     2.5,  5,     10 };
+static const double ratio_bounds[] = { 0.25, 0.5, 0.7, 0.8, 0.9, 1, 1.1, 1.2, 1.4, 2, 4, 8 };
 static const double row_bounds[] = { 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024 };
 static const double handoff_bounds[] = { 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1,
                                          0.25,  0.5,    1,     2.5,  5,     10 };
@@ -36,9 +40,12 @@ static const double handoff_bounds[] = { 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05
 static const metrics_spec specs[SPECS] = {
     [SPEC_TICKETS] = { "penstock_worker_tickets_total", METRICS_COUNTER, "Tickets that arrived.", { NULL }, NULL, 0 },
     [SPEC_TOKENS] = { "penstock_worker_tokens_total", METRICS_COUNTER, "Tokens computed, and prompt tokens found in the prefix cache.", { "phase", NULL }, NULL, 0 },
-    [SPEC_PREEMPTIONS] = { "penstock_worker_preemptions_total", METRICS_COUNTER, "Sequences given back because the page pool was full.", { NULL }, NULL, 0 },
+    [SPEC_PREEMPTIONS] = { "penstock_worker_preemptions_total", METRICS_COUNTER, "Sequences given back because the page pool was full.", { "class", NULL }, NULL, 0 },
+    [SPEC_OVERTAKES] = { "penstock_worker_overtakes_total", METRICS_COUNTER, "Tickets that entered before an earlier one that found no room.", { NULL }, NULL, 0 },
     [SPEC_HANDOFFS] = { "penstock_worker_handoffs_total", METRICS_COUNTER, "Transfers of a KV cache that ended.", { "result", NULL }, NULL, 0 },
     [SPEC_STEP_SECONDS] = { "penstock_worker_step_seconds", METRICS_HISTOGRAM, "Duration of a step.", { NULL }, BOUNDS(step_bounds) },
+    [SPEC_STEP_PREDICTED_SECONDS] = { "penstock_worker_step_predicted_seconds", METRICS_HISTOGRAM, "Duration of a step as it was predicted from its composition, once that is possible.", { NULL }, BOUNDS(step_bounds) },
+    [SPEC_STEP_RATIO] = { "penstock_worker_step_predicted_ratio", METRICS_HISTOGRAM, "Duration of a step over the predicted one.", { NULL }, BOUNDS(ratio_bounds) },
     [SPEC_STEP_ROWS] = { "penstock_worker_step_rows", METRICS_HISTOGRAM, "Tokens computed in a step.", { NULL }, BOUNDS(row_bounds) },
     [SPEC_HANDOFF_SECONDS] = { "penstock_worker_handoff_seconds", METRICS_HISTOGRAM, "From the first page of a transfer to its last.", { NULL }, BOUNDS(handoff_bounds) },
     [SPEC_HANDOFF_BYTES] = { "penstock_worker_handoff_bytes_total", METRICS_COUNTER, "Bytes of pages moved.", { "direction", NULL }, NULL, 0 },
@@ -76,11 +83,16 @@ static void series_make(page *p)
     p->counters[PAGE_PREFILL_TOKENS] = labelled(p, SPEC_TOKENS, "prefill");
     p->counters[PAGE_DECODE_TOKENS] = labelled(p, SPEC_TOKENS, "decode");
     p->counters[PAGE_CACHED_TOKENS] = labelled(p, SPEC_TOKENS, "cached");
-    p->counters[PAGE_PREEMPTIONS] = metrics_series_of(p->registry, SPEC_PREEMPTIONS, NULL);
+    p->counters[PAGE_PREEMPTIONS] = labelled(p, SPEC_PREEMPTIONS, "interactive");
+    p->counters[PAGE_PREEMPTIONS_BATCH] = labelled(p, SPEC_PREEMPTIONS, "batch");
+    p->counters[PAGE_OVERTAKES] = metrics_series_of(p->registry, SPEC_OVERTAKES, NULL);
     p->counters[PAGE_HANDOFFS_DELIVERED] = labelled(p, SPEC_HANDOFFS, "delivered");
     p->counters[PAGE_HANDOFFS_FAILED] = labelled(p, SPEC_HANDOFFS, "failed");
     p->counters[PAGE_HANDOFFS_CANCELLED] = labelled(p, SPEC_HANDOFFS, "cancelled");
     p->histograms[PAGE_STEP_SECONDS] = metrics_series_of(p->registry, SPEC_STEP_SECONDS, NULL);
+    p->histograms[PAGE_STEP_PREDICTED_SECONDS] =
+        metrics_series_of(p->registry, SPEC_STEP_PREDICTED_SECONDS, NULL);
+    p->histograms[PAGE_STEP_RATIO] = metrics_series_of(p->registry, SPEC_STEP_RATIO, NULL);
     p->histograms[PAGE_STEP_ROWS] = metrics_series_of(p->registry, SPEC_STEP_ROWS, NULL);
     p->histograms[PAGE_HANDOFF_SECONDS] =
         metrics_series_of(p->registry, SPEC_HANDOFF_SECONDS, NULL);

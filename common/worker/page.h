@@ -18,7 +18,9 @@ typedef enum page_counter {
     PAGE_PREFILL_TOKENS,
     PAGE_DECODE_TOKENS,
     PAGE_CACHED_TOKENS,
-    PAGE_PREEMPTIONS,
+    PAGE_PREEMPTIONS, // of interactive sequences
+    PAGE_PREEMPTIONS_BATCH,
+    PAGE_OVERTAKES,
     PAGE_HANDOFFS_DELIVERED,
     PAGE_HANDOFFS_FAILED,
     PAGE_HANDOFFS_CANCELLED,
@@ -27,6 +29,8 @@ typedef enum page_counter {
 
 typedef enum page_histogram {
     PAGE_STEP_SECONDS,
+    PAGE_STEP_PREDICTED_SECONDS,
+    PAGE_STEP_RATIO,
     PAGE_STEP_ROWS,
     PAGE_HANDOFF_SECONDS,
     PAGE_HISTOGRAMS

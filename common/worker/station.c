@@ -7,6 +7,9 @@
 
 #include <stdio.h>
 
+#define TRIES_MAX 16    // waiting tickets looked at in one round
+#define RETRY_US 100000 // until one that found no room is looked at again although nothing happened
+
 // ---- ends --------------------------------------------------------------------------------------
 
 void station_hold(station *s, job *j, const int32_t *pages, int32_t count)
@@ -115,6 +118,7 @@ void station_ticket(station *s, worker_event *event)
     j->token_count = (int32_t)t->n_tokens;
     j->prompt_count = (int32_t)t->prompt_count;
     j->alone = t->alone;
+    j->class = t->priority == 0 ? SEQUENCE_INTERACTIVE : SEQUENCE_BATCH;
     j->message = event->message;
     event->message = NULL;
     result = s->role->begin(s, j, &failure);
@@ -175,18 +179,20 @@ void station_count_reused(station *s, job *j)
     page_count(s->page, PAGE_CACHED_TOKENS, j->cached_tokens);
 }
 
-// False where it must go on waiting; otherwise the job entered or was refused.
+// False where it found no room; otherwise the job entered or was refused.
 static bool enter(station *s, job *j)
 {
     sequence_request request;
     error failure;
-    if (!alone_allows(s, j))
-        return false;
     CHECK(ticket_read(j->message->ticket, s->role->mode, j, s->biases, &request, &failure) ==
           STATUS_OK);
     status result = engine_sequence_open(s->engine, &request, &j->sequence, &failure);
-    if (result == STATUS_OVERLOADED)
+    if (result == STATUS_OVERLOADED) {
+        j->tried_pages = engine_pages_free(s->engine);
+        j->tried_open = engine_sequences_open(s->engine);
+        j->tried_us = clock_now_us();
         return false;
+    }
     if (result != STATUS_OK) {
         refuse_job(s, j, result, failure.text);
         return true;
@@ -198,20 +204,68 @@ static bool enter(station *s, job *j)
     return true;
 }
 
-// In order of arrival; the first that finds no room holds the others back, so that a large one is
-// not starved.
+// Nothing became free since it last found no room. What others need to grow, and what of it is
+// known by now, change slowly: it is looked at again now and then.
+static bool tried_in_vain(const station *s, const job *j)
+{
+    return j->tried_open >= 0 && engine_pages_free(s->engine) <= j->tried_pages &&
+           engine_sequences_open(s->engine) >= j->tried_open &&
+           clock_now_us() - j->tried_us < RETRY_US;
+}
+
+static bool class_full(const station *s, sequence_class class)
+{
+    const station_settings *q = &s->config->queue;
+    int64_t limit = class == SEQUENCE_BATCH ? q->batch_sequences : q->interactive_sequences;
+    int64_t count = 0;
+    for (int32_t i = 0; limit > 0 && i < job_count(s->jobs); i++) {
+        const job *j = job_at(s->jobs, i);
+        count += in_engine(j) && j->class == class;
+    }
+    return limit > 0 && count >= limit;
+}
+
+// In which row it waits: 0 goes first.
+static int row_of(const station *s, const job *j)
+{
+    int64_t waited_us = (int64_t)(clock_now_us() - j->times.received);
+    return j->class == SEQUENCE_BATCH && waited_us < s->config->queue.batch_patience_us;
+}
+
+// Let one ticket in; false where none can enter now.
+static bool admit_one(station *s)
+{
+    job *blocked = NULL; // the first that found no room
+    int tries = 0;
+    for (int row = 0; row < 2 && blocked == NULL; row++)
+        for (int32_t i = 0; i < job_count(s->jobs) && tries < TRIES_MAX; i++) {
+            job *j = job_at(s->jobs, i);
+            if (j->state != JOB_WAITING || row_of(s, j) != row || class_full(s, j->class))
+                continue;
+            if (!alone_allows(s, j) ||
+                (blocked != NULL && blocked->overtaken >= s->config->queue.overtaking))
+                return false;
+            tries++;
+            if (tried_in_vain(s, j) || !enter(s, j)) {
+                blocked = blocked != NULL ? blocked : j;
+                continue;
+            }
+            if (blocked != NULL) {
+                blocked->overtaken++;
+                page_count(s->page, PAGE_OVERTAKES, 1);
+            }
+            return true;
+        }
+    return false;
+}
+
+// Interactive tickets first, each class in order of arrival. One that finds no room lets a few
+// smaller ones of its row pass, so that they do not wait for what only a large one needs; then it
+// holds them back, so that room gathers for it.
 void station_admit(station *s)
 {
-    for (int32_t i = 0; i < job_count(s->jobs);) {
-        job *j = job_at(s->jobs, i);
-        if (j->state != JOB_WAITING) {
-            i++;
-            continue;
-        }
-        if (!enter(s, j))
-            return;
-        i = 0; // the list may have changed
-    }
+    while (admit_one(s))
+        ;
 }
 
 // Deadlines of clients, and of waiting.

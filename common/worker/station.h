@@ -19,8 +19,12 @@
 
 // The `queue` section of a worker's configuration.
 typedef struct station_settings {
-    int64_t waiting;    // tickets that may wait for room
-    int64_t waiting_us; // how long
+    int64_t waiting;               // tickets that may wait for room
+    int64_t waiting_us;            // how long
+    int64_t interactive_sequences; // of that class in the engine at a time; 0: no limit of its own
+    int64_t batch_sequences;
+    int64_t overtaking;        // tickets that may enter before one that finds no room
+    int64_t batch_patience_us; // then a batch ticket waits in one row with the interactive ones
 } station_settings;
 
 // What every worker's settings begin with. Sections: log.*, faults, worker.*, queue.*, engine.*,
@@ -100,7 +104,7 @@ void station_end(station *s, job *j, bool keep);
 void station_fail(station *s, job *j, status code, const char *text);
 // Hold pages for the transfer, and let go of all of them.
 void station_hold(station *s, job *j, const int32_t *pages, int32_t count);
-// With a computed job's first token: how much of its prompt was found in the pool is final only now,
-// because a prompt that another job computes at the same time counts too.
+// With a computed job's first token: how much of its prompt was found in the pool is final only
+// now, because a prompt that another job computes at the same time counts too.
 void station_count_reused(station *s, job *j);
 void station_release(station *s, job *j);

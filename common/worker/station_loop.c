@@ -108,8 +108,12 @@ static void count_step(station *s, const engine_report *report)
     w->preemptions += (uint64_t)report->preempted_count;
     page_count(s->page, PAGE_PREFILL_TOKENS, report->prefill_rows);
     page_count(s->page, PAGE_DECODE_TOKENS, report->decode_rows);
-    page_count(s->page, PAGE_PREEMPTIONS, report->preempted_count);
     page_observe(s->page, PAGE_STEP_SECONDS, (double)report->duration_us * 1e-6);
+    if (report->predicted_us > 0) {
+        page_observe(s->page, PAGE_STEP_PREDICTED_SECONDS, (double)report->predicted_us * 1e-6);
+        page_observe(s->page, PAGE_STEP_RATIO,
+                     (double)report->duration_us / (double)report->predicted_us);
+    }
     page_observe(s->page, PAGE_STEP_ROWS, report->rows);
 }
 
@@ -127,6 +131,8 @@ static void step(station *s)
     report_batch_send(s->batch);
     for (int32_t i = 0; i < report.preempted_count; i++) {
         job *j = sequence_owner(report.preempted[i]);
+        page_count(s->page, j->class == SEQUENCE_BATCH ? PAGE_PREEMPTIONS_BATCH : PAGE_PREEMPTIONS,
+                   1);
         page_fallback(s->page, "preemption", "pages");
         station_fail(s, j, STATUS_OVERLOADED, "the page pool is full");
     }

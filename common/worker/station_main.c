@@ -19,6 +19,10 @@
 static const config_key queue_keys[] = {
     { "queue.waiting", CONFIG_INT, AT(waiting), "256", 0, 65536, "tickets", "Tickets that may wait for pages or a sequence; more are refused.", NULL },
     { "queue.waiting_time", CONFIG_DURATION, AT(waiting_us), "30s", 1000, 3.6e9, "", "How long a ticket may wait before it is refused.", NULL },
+    { "queue.interactive_sequences", CONFIG_INT, AT(interactive_sequences), "0", 0, 4096, "sequences", "Interactive sequences in the engine at a time, at most; 0: as many as fit.", NULL },
+    { "queue.batch_sequences", CONFIG_INT, AT(batch_sequences), "0", 0, 4096, "sequences", "Sequences of the batch class in the engine at a time, at most; 0: as many as fit.", NULL },
+    { "queue.overtaking", CONFIG_INT, AT(overtaking), "16", 0, 65536, "tickets", "Tickets that may enter before an earlier one that finds no room; then they wait until it is in.", NULL },
+    { "queue.batch_patience", CONFIG_DURATION, AT(batch_patience_us), "5s", 0, 3.6e9, "", "Interactive tickets enter before those of the batch class that wait for less than this.", NULL },
 };
 // clang-format on
 #undef AT

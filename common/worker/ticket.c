@@ -42,6 +42,7 @@ status ticket_read(const message_ticket *ticket, sequence_mode mode, void *owner
         .token_count = (int32_t)ticket->n_tokens,
         .prompt_count = (int32_t)ticket->prompt_count,
         .mode = mode,
+        .class = ticket->priority == 0 ? SEQUENCE_INTERACTIVE : SEQUENCE_BATCH,
         .max_tokens = (int32_t)ticket->max_tokens,
         .min_tokens = (int32_t)ticket->min_tokens,
         .ignore_eos = ticket->ignore_eos,
