@@ -1,8 +1,10 @@
 #include "decode_worker/decode.h"
 
 #include "base/clock.h"
+#include "decode_worker/migrate.h"
 
 #include <stddef.h>
+#include <string.h>
 
 #define AT(field) offsetof(decode_settings, field)
 // clang-format off
@@ -42,8 +44,10 @@ static void seat(station *s, job *j, uint64_t incarnation)
     int32_t page_tokens = engine_facts_of(s->engine)->layout.page_tokens;
     int32_t table_count, first = sequence_reused(j->sequence) / page_tokens;
     const int32_t *pages = sequence_pages(j->sequence, &table_count);
-    int32_t count = (j->token_count + page_tokens - 1) / page_tokens;
-    CHECK(first < count && count <= table_count);
+    int32_t spare = (int32_t)j->message->ticket->spare_tokens;
+    int32_t count = (j->token_count + spare + page_tokens - 1) / page_tokens;
+    count = count < table_count ? count : table_count; // the context ends
+    CHECK(first < count);
     station_hold(s, j, pages + first, count - first);
     j->state = JOB_SEATED;
     j->transfer = true;
@@ -66,8 +70,12 @@ static void filled(station *s, job *j, const handoff_event *event)
 {
     j->times.first_page = event->first_page_us;
     j->times.last_page = event->last_page_us;
-    status result = engine_sequence_place(s->engine, j->sequence, event->record.computed,
-                                          event->record.next_token);
+    const handoff_record *record = &event->record;
+    int32_t tokens[HANDOFF_MADE_MAX + 1];
+    memcpy(tokens, record->made, (size_t)record->made_count * sizeof(tokens[0]));
+    tokens[record->made_count] = record->next_token;
+    status result = engine_sequence_place(s->engine, j->sequence, record->computed, tokens,
+                                          record->made_count + 1);
     if (result == STATUS_OK)
         j->state = JOB_RUNNING;
     else
@@ -94,6 +102,10 @@ static void failed(station *s, job *j, status code)
 
 static void transfer(station *s, job *j, const handoff_event *event)
 {
+    if (j->moving) {
+        migrate_transfer(s, j, event);
+        return;
+    }
     switch (event->kind) {
     case HANDOFF_SEAT_FILLED:
         filled(s, j, event);
@@ -132,6 +144,7 @@ static void stepped(station *s, const engine_report *report)
         if (token->finish != SEQUENCE_UNFINISHED)
             station_end(s, j, token->finish != SEQUENCE_FAILED);
     }
+    migrate_stepped(s);
 }
 
 const station_role decode_role = {
@@ -141,6 +154,7 @@ const station_role decode_role = {
     .seats = true,
     .begin = begin,
     .enter = enter,
+    .migrate = migrate_begin,
     .transfer = transfer,
     .stepped = stepped,
 };

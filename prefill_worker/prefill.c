@@ -3,8 +3,6 @@
 #include "base/clock.h"
 
 #include <stddef.h>
-#include <stdio.h>
-#include <string.h>
 
 // ---- tickets -----------------------------------------------------------------------------------
 
@@ -14,10 +12,7 @@ static status begin(station *s, job *j, error *failure)
     if (decode == NULL)
         return error_set(failure, STATUS_INVALID, "decode",
                          "this is a prefill worker; the ticket names no decode worker");
-    handoff_peer peer = { .incarnation = decode->incarnation, .port = (uint16_t)decode->port };
-    snprintf(peer.host, sizeof(peer.host), "%s", decode->host);
-    j->transfer = true;
-    handoff_send_begin(s->handoff, j->key, &peer);
+    station_send_begin(s, j, decode);
     return STATUS_OK;
 }
 

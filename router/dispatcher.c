@@ -10,8 +10,8 @@
 // ---- credits ----------------------------------------------------------------------------------
 
 // What a class holds is counted where requests stay: on decode workers.
-static void share_spend(dispatcher *d, exchange_share *share, registry_worker *w, const exchange *x,
-                        uint64_t tokens, bool outstanding)
+void dispatcher_spend(dispatcher *d, exchange_share *share, registry_worker *w, const exchange *x,
+                      uint64_t tokens, bool outstanding)
 {
     *share =
         (exchange_share){ .serial = w->serial,
@@ -54,7 +54,7 @@ void dispatcher_release(dispatcher *d, exchange_share *share)
     *share = (exchange_share){ 0 };
 }
 
-static void cancel_send(dispatcher *d, const exchange *x, uint64_t serial)
+static void cancel_send(dispatcher *d, const exchange *x, uint64_t serial, uint32_t attempt)
 {
     registry_worker *w = serial ? registry_find(d->router->registry, serial) : NULL;
     if (!w)
@@ -65,7 +65,7 @@ static void cancel_send(dispatcher *d, const exchange *x, uint64_t serial)
     id.router = d->router->incarnation;
     id.number = x->number;
     cancel.request = &id;
-    cancel.attempt = x->attempt;
+    cancel.attempt = attempt;
     m.body_case = PENSTOCK__TO_WORKER__BODY_CANCEL;
     m.cancel = &cancel;
     // Not urgent: it must not pass its own ticket.
@@ -74,8 +74,10 @@ static void cancel_send(dispatcher *d, const exchange *x, uint64_t serial)
 
 void dispatcher_recall(dispatcher *d, exchange *x)
 {
-    cancel_send(d, x, x->decode.serial);
-    cancel_send(d, x, x->prefill.serial);
+    cancel_send(d, x, x->decode.serial, x->attempt);
+    cancel_send(d, x, x->prefill.serial, x->attempt);
+    if (x->moving) // the order may not have been followed
+        cancel_send(d, x, x->prefill.serial, x->attempt - 1);
     dispatcher_release(d, &x->decode);
     dispatcher_release(d, &x->prefill);
 }
@@ -132,9 +134,25 @@ static uint64_t time_left(const exchange *x)
     return x->deadline_us > now ? x->deadline_us - now : 1;
 }
 
-// Both workers get the same ticket, each with the other one's name.
-static status tickets_send(dispatcher *d, exchange *x, registry_worker *decode,
-                           registry_worker *prefill)
+// The sequence leaves `from`: the ticket for its next worker is out.
+static status migrate_send(dispatcher *d, const exchange *x, registry_worker *from,
+                           const Penstock__Ticket *t, Penstock__PlanPeer *target)
+{
+    Penstock__Migrate migrate = PENSTOCK__MIGRATE__INIT;
+    Penstock__ToWorker m = PENSTOCK__TO_WORKER__INIT;
+    migrate.request = t->request;
+    migrate.attempt = x->attempt - 1;
+    migrate.next_attempt = x->attempt;
+    migrate.token_count = (uint32_t)t->n_tokens;
+    migrate.spare_tokens = t->spare_tokens;
+    migrate.target = target;
+    m.body_case = PENSTOCK__TO_WORKER__BODY_MIGRATE;
+    m.migrate = &migrate;
+    return registry_send(d->router->registry, from, &m, false);
+}
+
+status dispatcher_tickets(dispatcher *d, exchange *x, registry_worker *decode,
+                          registry_worker *prefill)
 {
     Penstock__RequestId id = PENSTOCK__REQUEST_ID__INIT;
     Penstock__Sampling sampling = PENSTOCK__SAMPLING__INIT;
@@ -148,7 +166,8 @@ static status tickets_send(dispatcher *d, exchange *x, registry_worker *decode,
     sampling_fill(x, &sampling);
     t.request = &id;
     t.attempt = x->attempt;
-    t.n_tokens = d->scratch.count;
+    t.n_tokens = d->scratch.count - x->moving; // the last one comes with the record
+    t.spare_tokens = x->moving ? MIGRATION_SPARE : 0;
     t.tokens = d->scratch.ids;
     t.prompt_count = (uint32_t)x->request.prompt.count;
     t.max_tokens = (uint32_t)x->request.max_tokens;
@@ -171,6 +190,8 @@ static status tickets_send(dispatcher *d, exchange *x, registry_worker *decode,
     if (result != STATUS_OK || !prefill)
         return result;
     peer_fill(&peer, decode);
+    if (x->moving)
+        return migrate_send(d, x, prefill, &t, &peer);
     t.prefill = NULL;
     t.decode = &peer;
     return registry_send(d->router->registry, prefill, &m, false);
@@ -221,11 +242,11 @@ void dispatcher_place(dispatcher *d, exchange *x, const policy_plan *plan)
     x->by_prefill = prefill != NULL;
     buffer_clear(&x->early);
     x->numeric_id = decode->numeric_id;
-    share_spend(d, &x->decode, decode, x, tokens, prefill == NULL);
+    dispatcher_spend(d, &x->decode, decode, x, tokens, prefill == NULL);
     if (prefill)
-        share_spend(d, &x->prefill, prefill, x, tokens, true);
+        dispatcher_spend(d, &x->prefill, prefill, x, tokens, true);
     place_note(x, plan, decode, prefill);
-    status result = tickets_send(d, x, decode, prefill);
+    status result = dispatcher_tickets(d, x, decode, prefill);
     if (result != STATUS_OK) {
         error_set(&x->last_failure, result, "", "a worker took no ticket: %s", status_text(result));
         dispatcher_retry(d, x, "send_failed", decode->serial, false);

@@ -38,6 +38,8 @@ void dispatcher_retry(dispatcher *d, exchange *x, const char *reason, uint64_t c
 {
     uint64_t now = clock_now_us();
     dispatcher_recall(d, x);
+    if (x->moving)
+        dispatcher_migrated(d, x, "failed");
     d->counts.running--;
     x->avoid = culprit;
     // A worker that dies soon after it took a request may have died of it.
@@ -99,9 +101,10 @@ static exchange *report_target(dispatcher *d, const registry_worker *w,
 {
     exchange *x = exchange_find(d, id);
     const char *stale = NULL;
+    bool leaving = x && x->moving && x->prefill.serial == w->serial && attempt + 1 == x->attempt;
     if (!x || x->state != EXCHANGE_RUNNING)
         stale = "ended_request";
-    else if (x->attempt != attempt)
+    else if (x->attempt != attempt && !leaving)
         stale = "older_attempt";
     else if (x->decode.serial != w->serial && x->prefill.serial != w->serial)
         stale = "other_worker";
@@ -171,14 +174,15 @@ static void tokens_note(dispatcher *d, exchange *x, const message_token_update *
 
 // ---- the first token's race ---------------------------------------------------------------------
 // The prefill worker reports the first token, the decode worker the next ones, on another socket:
-// these may come first, and wait.
+// these may come first, and wait. So it is where a decode worker goes on for another one.
 
 static void on_update(dispatcher *d, registry_worker *w, const message_token_update *u);
 
 static bool update_is_early(const exchange *x, const registry_worker *w,
                             const message_token_update *u)
 {
-    return x->by_prefill && x->attempt_tokens == 0 && x->decode.serial == w->serial &&
+    bool other_reports = x->moving || (x->by_prefill && x->attempt_tokens == 0);
+    return other_reports && x->decode.serial == w->serial &&
            u->first_index > x->stream.received.count;
 }
 
@@ -233,7 +237,8 @@ static void on_update(dispatcher *d, registry_worker *w, const message_token_upd
     exchange *x = report_target(d, w, u->request, u->attempt);
     if (!x)
         return;
-    times_note(exchange_timeline(x), w, u->times);
+    if (x->migrations == 0) // the time line is of the first hand-off
+        times_note(exchange_timeline(x), w, u->times);
     x->decode_spoke = x->decode_spoke || x->decode.serial == w->serial;
     if (u->finish == PENSTOCK__FINISH__FINISH_FAILED) {
         exchange_fail(x, 500, "numeric_failure", "the model gave no number for this request");
@@ -252,6 +257,8 @@ static void on_update(dispatcher *d, registry_worker *w, const message_token_upd
     }
     if (x->stream.received.count > known)
         tokens_note(d, x, u, known);
+    if (x->moving && x->decode.serial == w->serial)
+        dispatcher_migrated(d, x, "moved");
     if (result == STREAM_DONE) {
         // Whoever goes on with it may stop: after a stop string both, after the prefill worker's
         // word the decode worker.
@@ -282,6 +289,9 @@ static void on_failed(dispatcher *d, registry_worker *w, const message_request_i
     // Of what a worker reports, only a hand-off ends by the other worker's doing.
     if (!refused && status_must_act(failure) == STATUS_OWNER_PEER)
         x->handoff_failures++;
+    bool given_back = failure == STATUS_UNAVAILABLE && !refused && !x->moving;
+    if (given_back && w->role == POLICY_DECODE) // it drained, and there was no room elsewhere
+        router_metrics_add(d->router->metrics, ROUTER_METRIC_MIGRATIONS, "recomputed", NULL, 1);
     // The worker that failed it holds nothing more of it: no Cancel is due there.
     exchange_share *share = x->decode.serial == w->serial ? &x->decode : &x->prefill;
     dispatcher_release(d, share);
@@ -302,7 +312,8 @@ static void on_handed_over(dispatcher *d, registry_worker *w, const Penstock__Ha
     timeline *t = m->request->router == d->router->incarnation
                       ? history_number(d->router->history, m->request->number)
                       : NULL;
-    if (t && m->attempt == t->attempts) { // also after the last token
+    bool first = w->role == POLICY_PREFILL; // not a sequence that moved on
+    if (t && first && m->attempt == t->attempts) { // also after the last token
         t->handed_over = clock_now_us();
         t->handed_over_bytes = m->bytes;
         times_note(t, w, m->times);
@@ -311,6 +322,7 @@ static void on_handed_over(dispatcher *d, registry_worker *w, const Penstock__Ha
     if (!x || x->attempt != m->attempt || x->prefill.serial != w->serial)
         return;
     dispatcher_release(d, &x->prefill);
+    dispatcher_migrate(d);
     dispatcher_pump(d);
 }
 
@@ -382,6 +394,7 @@ void dispatcher_on_tick(void *context)
     // An end may end others too (room for the queue, and what follows from it): then begin again.
     for (exchange *x = d->all; x;)
         x = exchange_tick(d, x, now) ? d->all : x->all_next;
+    dispatcher_migrate(d);
     dispatcher_pump(d);
     http_timer_start(d->tick, DISPATCHER_TICK_US);
 }

@@ -67,6 +67,9 @@ typedef struct exchange {
     uint64_t early_since_us;
     bool decode_spoke; // the decode worker of this attempt has reported: the hand-off is complete
     bool alone;
+    bool moving; // `prefill` is the decode worker that it leaves, which may still report tokens of
+                 // the attempt before
+    uint32_t migrations;       // that have begun
     uint32_t failures;         // since the last new token; each one doubles the pause
     uint64_t failing_since_us; // first failure since the last new token; 0: none
     uint64_t not_before_us;    // a refusal is not asked again at once
@@ -126,6 +129,8 @@ void dispatcher_dequeue(dispatcher *d, exchange *x);
 bool dispatcher_queue_full(const dispatcher *d, admission_class class);
 // Place what can be placed, in the order of the line.
 void dispatcher_pump(dispatcher *d);
+// Where a running exchange could go on with the pages that it has.
+policy_plan dispatcher_plan_move(dispatcher *d, const exchange *x);
 // Seconds after which a refused client may come again, 1 to 60.
 int dispatcher_retry_after(const dispatcher *d);
 
@@ -134,10 +139,25 @@ int dispatcher_retry_after(const dispatcher *d);
 void dispatcher_place(dispatcher *d, exchange *x, const policy_plan *plan);
 // The share holds more pages than before.
 void dispatcher_grow(registry_worker *w, exchange_share *share, uint64_t pages);
+// Spend credits on a worker. `outstanding`: it computes the prompt.
+void dispatcher_spend(dispatcher *d, exchange_share *share, registry_worker *w, const exchange *x,
+                      uint64_t tokens, bool outstanding);
+// Both workers of a plan get the same ticket, each with the other one's name; of an exchange that
+// moves, `prefill` gets the order to send.
+status dispatcher_tickets(dispatcher *d, exchange *x, registry_worker *decode,
+                          registry_worker *prefill);
 // Take the tickets back (Cancel to both workers) and return the credits.
 void dispatcher_recall(dispatcher *d, exchange *x);
 // Return the credits of one share.
 void dispatcher_release(dispatcher *d, exchange_share *share);
+
+// dispatcher_migrate.c
+#define MIGRATION_SPARE 64u // tokens that a sequence may make while its seat is opened elsewhere
+// Answers that run on a decode worker that drains go to others, as far as there is room.
+void dispatcher_migrate(dispatcher *d);
+// The move of an exchange is over: "moved", "failed" or "ended" (the answer was complete before).
+void dispatcher_migrated(dispatcher *d, exchange *x, const char *result);
+
 // dispatcher_events.c
 // The attempt is over; plan another one, or give up. `culprit` is a serial to avoid (0: nobody's
 // fault), `died`: by its death.

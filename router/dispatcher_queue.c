@@ -133,6 +133,16 @@ static policy_ask ask_of(dispatcher *d, const exchange *x)
     return ask;
 }
 
+policy_plan dispatcher_plan_move(dispatcher *d, const exchange *x)
+{
+    policy_view view;
+    policy_ask ask = ask_of(d, x);
+    ask.moving = true;
+    ask.tokens += MIGRATION_SPARE; // it goes on while its seat is opened
+    return view_build(d, &view) ? policy_place(&view, &ask)
+                                : (policy_plan){ .verdict = POLICY_WAIT };
+}
+
 // The worker's page size is not known before the choice; a class's share is not that exact.
 static bool class_has_room(const dispatcher *d, const exchange *x, const policy_view *view)
 {

@@ -129,6 +129,8 @@ static void exchange_end(exchange *x, const char *outcome)
     timeline *t = exchange_timeline(x);
     uint64_t now = clock_now_us();
     exchange_detach(x);
+    if (x->moving)
+        dispatcher_migrated(d, x, "ended");
     if (t) {
         t->outcome = outcome;
         t->done = now;

@@ -17,8 +17,8 @@ const char *policy_local_name(policy_local local)
 // Whether the worker could serve it if it were idle, pages aside.
 static bool can_serve(const policy_view *view, const policy_ask *ask, const policy_worker *w)
 {
-    return ask->length <= w->context && (!ask->bound || view->mixed_numeric_ids ||
-                                         hash128_equal(ask->numeric_id, w->numeric_id));
+    bool any_id = !ask->bound || (view->mixed_numeric_ids && !ask->moving);
+    return ask->length <= w->context && (any_id || hash128_equal(ask->numeric_id, w->numeric_id));
 }
 
 static bool has_room(const policy_worker *w, const policy_ask *ask)
@@ -122,6 +122,9 @@ static bool prefill_plan(const policy_view *view, const policy_ask *ask, policy_
 {
     const policy_worker *decode = &view->workers[plan->decode];
     plan->prefill = SIZE_MAX;
+    plan->local = POLICY_LOCAL_NOT;
+    if (ask->moving)
+        return true;
     plan->local = POLICY_LOCAL_SHORT;
     if (ask->tokens <= view->local_prefill_tokens)
         return may_compute(decode, ask);

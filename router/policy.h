@@ -51,6 +51,7 @@ typedef struct policy_ask {
     hash128 numeric_id;
     bool alone;          // it met two deaths: no other request beside it
     bool handoff_failed; // more than once: the pair may be cut off from each other
+    bool moving;         // its pages come from a decode worker with equal numbers: no prefill
     size_t avoid;        // index of a worker that just failed it, taken only if there is no other;
                          // SIZE_MAX: none
 } policy_ask;

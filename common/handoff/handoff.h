@@ -1,4 +1,5 @@
-// The journey of a KV cache from a prefill worker to a decode worker.
+// The journey of a KV cache from a prefill worker to a decode worker, or from a decode worker that
+// drains to another one: then it is the sender, the "prefill worker" of what follows.
 //
 // One `handoff` per worker process: it owns the fabric thread (UCX), the endpoints to its peers and
 // the state of every transfer (table.h: a pure state machine, both sides). The step thread calls
@@ -58,10 +59,13 @@ typedef struct handoff_peer {
     uint16_t port;
 } handoff_peer;
 
-// The hand-over record.
+// The hand-over record. Of a sequence that moves it brings what was made since the ticket.
+#define HANDOFF_MADE_MAX 128
 typedef struct handoff_record {
     int32_t computed;   // tokens whose KV is in the pages
-    int32_t next_token; // drawn by the prefill worker
+    int32_t next_token; // drawn last by the sender
+    int32_t made_count; // tokens behind the ticket's and before next_token
+    int32_t made[HANDOFF_MADE_MAX];
 } handoff_record;
 
 typedef enum handoff_event_kind {

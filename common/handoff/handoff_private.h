@@ -25,6 +25,7 @@
 #define HANDOFF_PROBE_BYTES (1u << 20)
 #define HANDOFF_PROBE_ROUNDS 2u // the first warms the connection, the last is timed
 #define HANDOFF_NOTES 64u
+_Static_assert(HANDOFF_MADE_MAX == MESSAGE_MADE_MAX, "a record's tokens fit its message");
 
 // What a fabric token names: its top byte is the kind.
 #define HANDOFF_TOKEN_PROBE ((uint64_t)1 << 56)

@@ -235,8 +235,10 @@ void seat_on_record(handoff *h, handoff_pair *p, const Penstock__HandoverRecord 
     if (needed < s->first_page)
         needed = s->first_page;
     bool takes = s->t.state == SEAT_OPENED;
-    if (takes && (needed > s->page_count || s->posted > needed - s->first_page ||
-                  (uint32_t)m->next_token->id >= h->identity.vocabulary)) {
+    bool known = (uint32_t)m->next_token->id < h->identity.vocabulary;
+    for (size_t i = 0; i < m->n_made; i++)
+        known = known && (uint32_t)m->made[i] < h->identity.vocabulary;
+    if (takes && (needed > s->page_count || s->posted > needed - s->first_page || !known)) {
         log_warn(HANDOFF_TAG, "peer %s sent a record of %u tokens for a seat of %d pages",
                  p->address, m->computed, s->page_count);
         apply(h, s, SEAT_MALFORMED, STATUS_PEER_PROTOCOL);
@@ -246,7 +248,10 @@ void seat_on_record(handoff *h, handoff_pair *p, const Penstock__HandoverRecord 
     if (!takes)
         return;
     s->needed = (int32_t)needed;
-    s->record = (handoff_record){ (int32_t)m->computed, m->next_token->id };
+    s->record = (handoff_record){ .computed = (int32_t)m->computed,
+                                  .next_token = m->next_token->id,
+                                  .made_count = (int32_t)m->n_made };
+    memcpy(s->record.made, m->made, m->n_made * sizeof(m->made[0]));
     s->progress_us = fabric_now_us(h->net);
     look_if_complete(h, s);
 }

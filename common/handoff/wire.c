@@ -158,6 +158,8 @@ void wire_record(handoff *h, const handoff_send *s)
     body.computed = (uint32_t)s->record.computed;
     body.page_runs = s->runs;
     body.next_token = &token;
+    body.n_made = (size_t)s->record.made_count;
+    body.made = (int32_t *)s->record.made;
     say(h, s->pair, &m);
 }
 

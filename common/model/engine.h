@@ -12,7 +12,8 @@
 //   engine_sequence_start  it joins the batch: the rest of its tokens is computed in chunks;
 //                          then it generates (SEQUENCE_GENERATE) or yields one token and rests
 //                          (SEQUENCE_PROMPT: a prefill worker ships its pages meanwhile)
-//   engine_sequence_place  instead of start, for a seat whose pages came from a prefill worker
+//   engine_sequence_place  instead of start, for a seat whose pages came from another worker
+//   engine_sequence_rest   it generates no more and keeps its pages: it moves to another worker
 //   engine_sequence_close  at any time: it leaves the batch; its full pages stay as reusable prefix
 //
 // Nothing allocates after engine_open. The answer is a function of the request: tokens, logits and
@@ -104,6 +105,7 @@ typedef struct sequence_request {
     const int32_t *tokens; // prompt, then what earlier attempts already delivered
     int32_t token_count;   // 1..context-1
     int32_t prompt_count;  // 1..token_count; the next token's output index is what is beyond it
+    int32_t spare_tokens;  // pages are taken for so many more tokens
     sequence_mode mode;
     sequence_class class;
     int32_t max_tokens; // generated tokens in all, earlier attempts included
@@ -164,12 +166,15 @@ status engine_sequence_open(engine *e, const sequence_request *request, sequence
 // own, and where all of its tokens are known the last page is copied; sequence_reused grows with
 // that (to token_count - 1 at most), and is final with the first chunk.
 void engine_sequence_start(engine *e, sequence *s);
-// A seat becomes a sequence of the batch: the pages hold the first `computed` tokens (all of the
-// request's tokens), and `next_token` is the first generated one, drawn by the prefill worker.
-// `next_token` is not reported again. STATUS_INVALID, and the seat stays open: `computed` is not
-// the number of the request's tokens, `next_token` is no token of the vocabulary, or it would have
-// ended the sequence.
-status engine_sequence_place(engine *e, sequence *s, int32_t computed, int32_t next_token);
+// A seat becomes a sequence of the batch: `tokens` [count >= 1] were generated behind the request's
+// tokens by the worker that computed them, and the pages hold the first `computed` tokens: all but
+// the last. None of `tokens` is reported again. STATUS_INVALID, and the seat stays open: `computed`
+// is another number, the pages cannot hold it, a token is none of the vocabulary, or one of them
+// would have ended the sequence; behind a right token of `tokens` the seat can then only be closed.
+status engine_sequence_place(engine *e, sequence *s, int32_t computed, const int32_t *tokens,
+                             int32_t count);
+// A sequence that generates leaves the batch, as it is between two steps.
+void engine_sequence_rest(engine *e, sequence *s);
 // Leave the batch and give the pages back. Pages that somebody holds (engine_page_hold) return when
 // released. Full pages become reusable prefix once a finite row of logits behind them was seen, and
 // stay it with `keep`; use false where their content is in doubt.
@@ -179,6 +184,8 @@ void *sequence_owner(const sequence *s);
 // Tokens whose KV is in the pages (prefix hits included), and how many of them were hits at open.
 int32_t sequence_computed(const sequence *s);
 int32_t sequence_reused(const sequence *s);
+// The request's tokens and those generated since.
+const int32_t *sequence_tokens(const sequence *s, int32_t *count);
 // The page table: page i holds positions i * page_tokens and on.
 const int32_t *sequence_pages(const sequence *s, int32_t *count);
 

@@ -15,7 +15,7 @@ typedef enum sequence_state {
     SEQUENCE_OPEN,      // pages are taken; not started
     SEQUENCE_COMPUTING, // in the batch: tokens of the prompt are left
     SEQUENCE_DECODING,  // in the batch: one row a step
-    SEQUENCE_RESTING,   // ended, or a prompt that yielded its token; keeps its pages until closed
+    SEQUENCE_RESTING,   // ended, a prompt that yielded its token, or put to rest; keeps its pages
     SEQUENCE_PREEMPTED, // out of the batch, its pages are given back
 } sequence_state;
 

@@ -84,7 +84,8 @@ static bool growth_allows(const engine *e, const sequence_request *r, int32_t ta
 static status pages_take(engine *e, sequence *s, const sequence_request *r)
 {
     int32_t page_tokens = e->kv.layout.page_tokens;
-    int32_t needed = engine_pages_needed(e, r->token_count), shared = 0;
+    int32_t needed = engine_pages_needed(e, r->token_count + r->spare_tokens), shared = 0;
+    needed = needed < e->pages_per_sequence ? needed : e->pages_per_sequence;
     s->chain = kv_reuse_seed(e->facts.numeric_id, e->kv.layout.name, page_tokens, r->prefix_salt);
     if (e->reuse)
         shared = kv_reuse_take(e->reuse, s->chain, r->tokens, (r->token_count - 1) / page_tokens,
@@ -187,16 +188,29 @@ void engine_sequence_start(engine *e, sequence *s)
     sequence_join(e, s, SEQUENCE_COMPUTING);
 }
 
-status engine_sequence_place(engine *e, sequence *s, int32_t computed, int32_t next_token)
+status engine_sequence_place(engine *e, sequence *s, int32_t computed, const int32_t *tokens,
+                             int32_t count)
 {
-    CHECK(s->state == SEQUENCE_OPEN);
-    if (computed != s->token_count || next_token < 0 || next_token >= e->facts.vocabulary ||
-        sampler_finish_of(e, s, next_token) != SEQUENCE_UNFINISHED)
+    CHECK(s->state == SEQUENCE_OPEN && count >= 1);
+    if (computed != s->token_count + count - 1 ||
+        computed > s->page_count * e->kv.layout.page_tokens || computed >= e->facts.context)
         return STATUS_INVALID;
+    for (int32_t i = 0; i < count; i++) {
+        if (tokens[i] < 0 || tokens[i] >= e->facts.vocabulary ||
+            sampler_finish_of(e, s, tokens[i]) != SEQUENCE_UNFINISHED)
+            return STATUS_INVALID;
+        sampler_add(e, s, tokens[i]);
+    }
     s->computed = computed;
-    sampler_add(e, s, next_token);
     sequence_join(e, s, SEQUENCE_DECODING);
     return STATUS_OK;
+}
+
+void engine_sequence_rest(engine *e, sequence *s)
+{
+    CHECK(s->state == SEQUENCE_DECODING);
+    sequence_leave(e, s);
+    s->state = SEQUENCE_RESTING;
 }
 
 void sequence_leave(engine *e, sequence *s)
@@ -247,6 +261,12 @@ int32_t sequence_computed(const sequence *s)
 int32_t sequence_reused(const sequence *s)
 {
     return s->reused;
+}
+
+const int32_t *sequence_tokens(const sequence *s, int32_t *count)
+{
+    *count = s->token_count;
+    return s->tokens;
 }
 
 const int32_t *sequence_pages(const sequence *s, int32_t *count)

@@ -175,6 +175,19 @@ static status check_ticket(const void *message, error *failure)
          "a ticket names the other worker, not both");
     RULE(m->decode == NULL || (m->decode->host[0] != 0 && m->decode->port != 0), "ticket.decode",
          "it needs the address for the pages");
+    RULE(m->spare_tokens <= MESSAGE_MADE_MAX, "ticket.spare_tokens", "128 at most");
+    return STATUS_OK;
+}
+
+static status check_migrate(const void *message, error *failure)
+{
+    const Penstock__Migrate *m = message;
+    RULE(m->next_attempt > m->attempt, "migrate.next_attempt", "later than attempt");
+    RULE(m->token_count >= 1 && m->token_count <= MESSAGE_TOKENS_MAX, "migrate.token_count",
+         "1 to 1048576 tokens");
+    RULE(m->spare_tokens <= MESSAGE_MADE_MAX, "migrate.spare_tokens", "128 at most");
+    RULE(m->target->host[0] != 0 && m->target->port != 0, "migrate.target",
+         "it needs the address for the pages");
     return STATUS_OK;
 }
 
@@ -280,6 +293,8 @@ static status check_record(const void *message, error *failure)
 {
     const Penstock__HandoverRecord *m = message;
     RULE(m->computed >= 1 && m->computed <= INT32_MAX, "record.computed", "1 to 2147483647 tokens");
+    RULE(m->n_made <= MESSAGE_MADE_MAX, "record.made", "128 at most");
+    RULE(all_natural(m->made, m->n_made), "record.made", "ids count from 0");
     return STATUS_OK;
 }
 
@@ -297,6 +312,7 @@ static const struct rule {
     { &penstock__sampling__descriptor,        check_sampling },
     { &penstock__plan_peer__descriptor,       check_plan_peer },
     { &penstock__ticket__descriptor,          check_ticket },
+    { &penstock__migrate__descriptor,         check_migrate },
     { &penstock__refused__descriptor,         check_refused },
     { &penstock__failed__descriptor,          check_failed_message },
     { &penstock__token_update__descriptor,    check_update },

@@ -14,7 +14,7 @@ typedef enum job_state {
     JOB_WAITING,   // for pages, a sequence slot, or to be alone
     JOB_SEATED,    // decode: its pages wait for the prefill worker
     JOB_COMPUTING, // its prompt is computed here
-    JOB_SENDING,   // prefill: the first token is out, pages may still travel
+    JOB_SENDING,   // its last token here is out, pages may still travel
     JOB_RUNNING,   // decode: it generates
     JOB_ENDING,    // over for its router; its transfer is not
 } job_state;
@@ -41,15 +41,19 @@ typedef struct job {
     int32_t cached_tokens; // of the prompt, not computed here
     bool alone;            // no other job may be in the engine
     bool told_times;       // the first update was sent
+    bool moving;           // decode: it goes on at another worker
 
     bool transfer;        // a send or a seat is open in the hand-off
+    bool sends;           // it is a send
     bool stopping;        // it was cancelled or closed; its OVER event is due
     bool transfer_failed; // the hand-off gave it up
     bool recompute;       // decode: compute the prompt here when the seat is over
-    bool seat_ready;      // prefill: the peer said where to begin
-    bool sent_end;        // prefill: the record is on its way
+    bool seat_ready;      // send: the peer said where to begin
+    bool sent_end;        // send: the record is on its way
     int32_t next_token;   // prefill: drawn; -1: not yet
-    int32_t next_page;    // prefill: the first that was not sent
+    int32_t next_page;    // send: the first that was not sent
+    int32_t moved_from;   // moving: tokens that the target's ticket has
+    int32_t moved_spare;  // moving: tokens that may follow before it rests
     int32_t held_count;   // pages held for the transfer
     int32_t *held;        // [pages of a sequence at most]
 } job;

@@ -40,10 +40,10 @@ void station_end(station *s, job *j, bool keep)
         job_remove(s->jobs, j);
     } else if (!j->stopping) {
         j->stopping = true;
-        if (s->role->seats)
-            handoff_seat_close(s->handoff, j->key);
-        else
+        if (j->sends)
             handoff_send_cancel(s->handoff, j->key);
+        else
+            handoff_seat_close(s->handoff, j->key);
     }
 }
 
@@ -139,6 +139,24 @@ void station_cancel(station *s, const worker_event *event)
     job *j = job_find(s->jobs, &key, false);
     if (j != NULL && j->state != JOB_ENDING && j->router == event->router)
         station_end(s, j, true);
+}
+
+void station_migrate(station *s, const worker_event *event)
+{
+    const Penstock__Migrate *m = event->message->migrate;
+    handoff_key key = { m->request->router, m->request->number, m->attempt };
+    job *j = job_find(s->jobs, &key, false);
+    if (j != NULL && j->state == JOB_RUNNING && j->router == event->router &&
+        s->role->migrate != NULL)
+        s->role->migrate(s, j, m);
+}
+
+void station_send_begin(station *s, job *j, const Penstock__PlanPeer *to)
+{
+    handoff_peer peer = { .incarnation = to->incarnation, .port = (uint16_t)to->port };
+    snprintf(peer.host, sizeof(peer.host), "%s", to->host);
+    j->transfer = j->sends = true;
+    handoff_send_begin(s->handoff, j->key, &peer);
 }
 
 void station_router_gone(station *s, const worker_router *router)

@@ -63,6 +63,8 @@ typedef struct station_role {
     status (*begin)(station *s, job *j, error *failure);
     // Its sequence is open: start it, or seat it.
     void (*enter)(station *s, job *j);
+    // A running sequence shall go on at another worker; NULL: this role has none.
+    void (*migrate)(station *s, job *j, const Penstock__Migrate *order);
     // An event of its transfer, but for what ends a transfer that was stopped.
     void (*transfer)(station *s, job *j, const handoff_event *event);
     // A step is done.
@@ -102,6 +104,8 @@ int station_main(const config_program *program, void *settings, const station_ro
 void station_end(station *s, job *j, bool keep);
 // station_end after Failed was sent and counted.
 void station_fail(station *s, job *j, status code, const char *text);
+// Begin to send to a peer; the job's key names the transfer.
+void station_send_begin(station *s, job *j, const Penstock__PlanPeer *peer);
 // Hold pages for the transfer, and let go of all of them.
 void station_hold(station *s, job *j, const int32_t *pages, int32_t count);
 // With a computed job's first token: how much of its prompt was found in the pool is final only

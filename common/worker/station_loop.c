@@ -17,6 +17,9 @@ static void routers_hear(station *s)
         case WORKER_CANCEL:
             station_cancel(s, &event);
             break;
+        case WORKER_MIGRATE:
+            station_migrate(s, &event);
+            break;
         case WORKER_ORDER:
             station_order(s, &event);
             break;

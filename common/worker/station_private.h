@@ -6,6 +6,7 @@
 // ---- station.c: what the loop does to jobs
 void station_ticket(station *s, worker_event *event);
 void station_cancel(station *s, const worker_event *event);
+void station_migrate(station *s, const worker_event *event);
 void station_router_gone(station *s, const worker_router *router);
 void station_admit(station *s);
 void station_expire(station *s);

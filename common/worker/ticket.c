@@ -41,6 +41,7 @@ status ticket_read(const message_ticket *ticket, sequence_mode mode, void *owner
         .tokens = ticket->tokens,
         .token_count = (int32_t)ticket->n_tokens,
         .prompt_count = (int32_t)ticket->prompt_count,
+        .spare_tokens = (int32_t)ticket->spare_tokens,
         .mode = mode,
         .class = ticket->priority == 0 ? SEQUENCE_INTERACTIVE : SEQUENCE_BATCH,
         .max_tokens = (int32_t)ticket->max_tokens,

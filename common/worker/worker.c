@@ -177,6 +177,8 @@ static int event_kind(const message_to_worker *m)
         return WORKER_TICKET;
     case PENSTOCK__TO_WORKER__BODY_CANCEL:
         return WORKER_CANCEL;
+    case PENSTOCK__TO_WORKER__BODY_MIGRATE:
+        return WORKER_MIGRATE;
     case PENSTOCK__TO_WORKER__BODY_ORDER:
         return WORKER_ORDER;
     default:

@@ -69,6 +69,7 @@ typedef struct worker_state {
 typedef enum worker_event_kind {
     WORKER_TICKET,      // message->ticket
     WORKER_CANCEL,      // message->cancel
+    WORKER_MIGRATE,     // message->migrate
     WORKER_ORDER,       // message->order: to be answered with OrderAnswer
     WORKER_ROUTER_GONE, // the last event of `router`, which ends with worker_event_end
     WORKER_DRAIN,       // take nothing new and finish: a first signal, or a router's order

@@ -155,7 +155,7 @@ static void begin_send(side *s, int number, report_from_child *r)
 static void send(side *s, int number, report_from_child *r, int32_t *pages)
 {
     int count = pages_of(s, number);
-    handoff_record record = { count * 64, 0 };
+    handoff_record record = { .computed = count * 64, .next_token = 0 };
     r->samples[number].ready = clock_now_us();
     fill_pages(s, number, pages);
     handoff_send_pages(s->h, key_of(number), 0, pages, count);

@@ -138,7 +138,7 @@ static void a_delayed_run_is_no_failure(void **state)
     uint64_t begin_us = clock_now_us();
     handoff_send_pages(sender.h, t.key, 0, t.from, 10);
     clock_sleep_us(100000);
-    handoff_record record = { t.computed, 42 };
+    handoff_record record = { .computed = t.computed, .next_token = 42 };
     handoff_send_end(sender.h, t.key, &record);
     await(&receiver, HANDOFF_SEAT_FILLED, t.key, NULL);
     assert_true(clock_now_us() - begin_us > 2400000);

@@ -33,7 +33,7 @@ static void pages_may_come_in_any_portions(void **state)
 {
     (void)state;
     transfer t = make(30, 2, 2, 1);
-    handoff_record record = { t.computed, 42 };
+    handoff_record record = { .computed = t.computed, .next_token = 42 };
     begin(&t);
     open_seat(&t);
     await(&sender, HANDOFF_SEAT_READY, t.key, NULL);

@@ -53,7 +53,7 @@ static void sender_begin(peer *p, uint64_t number, const handoff_peer *address)
 static void sender_send(peer *p, uint64_t number)
 {
     int32_t pages[PAGES];
-    handoff_record record = { PAGES * (int32_t)PEER_PAGE_TOKENS, (int32_t)(number % 1000) };
+    handoff_record record = { .computed = PAGES * (int32_t)PEER_PAGE_TOKENS, .next_token = (int32_t)(number % 1000) };
     peer_pages(pages, PAGES, lane_page(number, 0), 1);
     handoff_send_pages(p->h, key_of(number), 0, pages, PAGES);
     handoff_send_end(p->h, key_of(number), &record);

@@ -94,7 +94,7 @@ static inline void await(peer *p, handoff_event_kind kind, handoff_key key, hand
 
 static inline void send_all(const transfer *t)
 {
-    handoff_record record = { t->computed, 42 };
+    handoff_record record = { .computed = t->computed, .next_token = 42 };
     handoff_send_pages(sender.h, t->key, t->first_page, t->from + t->first_page,
                        t->pages - t->first_page);
     handoff_send_end(sender.h, t->key, &record);

@@ -203,7 +203,7 @@ static void when_the_prompt_was_computed_elsewhere(void **state)
         seat.owner = &r;
         assert_int_equal(engine_sequence_open(to, &seat, &target, NULL), STATUS_OK);
         assert_int_equal(sequence_reused(target), i == 0 ? 0 : 96);
-        int32_t source_count, target_count;
+        int32_t source_count, target_count, unknown = 1 << 20;
         const int32_t *sources = sequence_pages(source, &source_count);
         const int32_t *targets = sequence_pages(target, &target_count);
         assert_int_equal(source_count, target_count);
@@ -211,15 +211,71 @@ static void when_the_prompt_was_computed_elsewhere(void **state)
             memcpy(engine_page_data(to, targets[page]), engine_page_data(from, sources[page]),
                    (size_t)engine_facts_of(to)->layout.page_bytes);
         engine_sequence_close(from, source, true);
-        assert_int_equal(engine_sequence_place(to, target, PROMPT - 1, r.tokens[0]),
+        assert_int_equal(engine_sequence_place(to, target, PROMPT - 1, r.tokens, 1),
                          STATUS_INVALID);
-        assert_int_equal(engine_sequence_place(to, target, PROMPT, 1 << 20), STATUS_INVALID);
-        assert_int_equal(engine_sequence_place(to, target, PROMPT, r.tokens[0]), STATUS_OK);
+        assert_int_equal(engine_sequence_place(to, target, PROMPT, &unknown, 1), STATUS_INVALID);
+        assert_int_equal(engine_sequence_place(to, target, PROMPT, r.tokens, 1), STATUS_OK);
         while (engine_has_work(to))
             fixture_step(to);
         engine_sequence_close(to, target, true);
         run_expect_equal(&r, &f->truth[i % 2]);
     }
+    fixture_close(from);
+    fixture_close(to);
+}
+
+// A live sequence goes to another engine after `known` + `made` + 1 tokens, the first of which its
+// seat was told.
+static void move(fixture *f, engine *from, engine *to, int i, int32_t known, int32_t made)
+{
+    int32_t tokens[PROMPT + ANSWER], last = PROMPT + known + made;
+    run r = { 0 };
+    sequence *source = fixture_start(from, f->requests[i], &r), *target;
+    while (r.count <= known + made)
+        fixture_step(from);
+    engine_sequence_rest(from, source);
+    assert_false(engine_has_work(from));
+    assert_int_equal(sequence_computed(source), last);
+    memcpy(tokens, f->prompt, sizeof f->prompt);
+    memcpy(tokens + PROMPT, f->truth[i].tokens, (size_t)known * sizeof tokens[0]);
+    sequence_request seat = f->requests[i];
+    seat.tokens = tokens;
+    seat.token_count = PROMPT + known;
+    seat.spare_tokens = 40;
+    seat.owner = &r;
+    assert_int_equal(engine_sequence_open(to, &seat, &target, NULL), STATUS_OK);
+    int32_t count, room;
+    const int32_t *sources = sequence_pages(source, &count);
+    const int32_t *targets = sequence_pages(target, &room);
+    assert_true(room * 32 >= last);
+    for (int32_t page = sequence_reused(target) / 32; page * 32 < last; page++)
+        memcpy(engine_page_data(to, targets[page]), engine_page_data(from, sources[page]),
+               (size_t)engine_facts_of(to)->layout.page_bytes);
+    const int32_t *all = sequence_tokens(source, &count);
+    assert_int_equal(count, last + 1);
+    memcpy(tokens, all + PROMPT + known, (size_t)(made + 1) * sizeof tokens[0]);
+    engine_sequence_close(from, source, true);
+    assert_int_equal(engine_sequence_place(to, target, last, tokens, made + 1), STATUS_OK);
+    while (engine_has_work(to))
+        fixture_step(to);
+    engine_sequence_close(to, target, true);
+    run_expect_equal(&r, &f->truth[i]);
+}
+
+static void when_it_moves_while_it_generates(void **state)
+{
+    fixture *f = *state;
+    engine_settings settings = fixture_settings(f->path);
+    engine *from = fixture_open(&settings);
+    settings.prefix_reuse = true;
+    engine *to = fixture_open(&settings);
+    for (int i = 0; i < 2; i++)
+        for (int32_t at = 0; at < ANSWER - 1; at += 3) {
+            move(f, from, to, i, at, 0);
+            move(f, from, to, i, 0, at);
+            move(f, from, to, i, at / 2, at - at / 2);
+        }
+    assert_int_equal(engine_pages_held(from) + engine_pages_held(to), 0);
     fixture_close(from);
     fixture_close(to);
 }
@@ -346,6 +402,7 @@ int main(void)
         cmocka_unit_test(where_the_whole_prompt_is_known),
         cmocka_unit_test(when_a_crowd_has_one_beginning),
         cmocka_unit_test(when_the_prompt_was_computed_elsewhere),
+        cmocka_unit_test(when_it_moves_while_it_generates),
         cmocka_unit_test(when_it_is_recovered_half_way),
         cmocka_unit_test(when_pages_are_short_and_it_is_preempted),
     };
