@@ -259,6 +259,7 @@ static void release(handoff *h)
     free(h->page_memory);
     free(h->in_memory);
     free(h->runs);
+    free(h->ended);
     free(h->pattern);
     free(h);
 }
@@ -274,9 +275,10 @@ static status take_memory(handoff *h)
     h->page_memory = calloc(2 * pages, sizeof(h->page_memory[0]));
     h->in_memory = calloc(pages, 1);
     h->runs = calloc(h->run_count, sizeof(h->runs[0]));
+    h->ended = calloc(HANDOFF_ENDED, sizeof(h->ended[0]));
     h->pattern = malloc(HANDOFF_PROBE_BYTES);
     if (!h->command_memory || !h->sends || !h->seats || !h->page_memory || !h->in_memory ||
-        !h->runs || !h->pattern)
+        !h->runs || !h->ended || !h->pattern)
         return STATUS_NO_MEMORY;
     TRY(queue_open(HANDOFF_COMMANDS, &h->commands));
     TRY(queue_open(HANDOFF_COMMANDS, &h->free_commands));

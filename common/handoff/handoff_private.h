@@ -25,6 +25,7 @@
 #define HANDOFF_PROBE_BYTES (1u << 20)
 #define HANDOFF_PROBE_ROUNDS 2u // the first warms the connection, the last is timed
 #define HANDOFF_NOTES 64u
+#define HANDOFF_ENDED 1024u // sends that are over, whose seats may still open
 _Static_assert(HANDOFF_MADE_MAX == MESSAGE_MADE_MAX, "a record's tokens fit its message");
 
 // What a fabric token names: its top byte is the kind.
@@ -150,6 +151,8 @@ struct handoff {
     event_box *backlog, **backlog_end;
     handoff_note notes[HANDOFF_NOTES];
     uint32_t note_next;
+    handoff_key *ended; // [HANDOFF_ENDED] the last ones, a ring
+    uint32_t ended_next;
     uint64_t tick_us;
 
     pthread_mutex_t lock; // of what follows, and of `opened`

@@ -14,6 +14,21 @@ static handoff_send *find_send(handoff *h, const handoff_key *key)
     return NULL;
 }
 
+// A send that ended before its seat opened told nobody: the seat is answered when it opens.
+static void note_ended(handoff *h, handoff_key key)
+{
+    h->ended[h->ended_next++ % HANDOFF_ENDED] = key;
+}
+
+static bool has_ended(const handoff *h, const handoff_key *key)
+{
+    uint32_t known = h->ended_next < HANDOFF_ENDED ? h->ended_next : HANDOFF_ENDED;
+    for (uint32_t i = 0; i < known; i++)
+        if (handoff_key_equal(&h->ended[i], key))
+            return true;
+    return false;
+}
+
 static handoff_send *take_send(handoff *h, handoff_key key, handoff_pair *pair)
 {
     for (uint32_t i = 0; i < HANDOFF_TRANSFERS_MAX; i++) {
@@ -71,6 +86,8 @@ static void apply(handoff *h, handoff_send *s, send_event event, status code)
     h->stats.transfers_done += (actions & TABLE_DONE) != 0;
     h->stats.transfers_failed += (actions & TABLE_OVER) != 0;
     if (before != SEND_FREE && s->t.state == SEND_FREE) {
+        if (before != SEND_EARLY)
+            note_ended(h, s->key);
         free(s->corrupt);
         s->corrupt = NULL;
         if (s->pair && s->pair->state != PAIR_FREE)
@@ -85,6 +102,7 @@ static void refuse_begin(handoff *h, handoff_key key, status code)
     handoff_event event = { .kind = HANDOFF_SEND_OVER, .key = key, .code = code };
     h->stats.transfers_failed++;
     h->changed = true;
+    note_ended(h, key);
     handoff_emit(h, &event);
 }
 
@@ -163,10 +181,12 @@ void send_on_seat_open(handoff *h, handoff_pair *p, const Penstock__SeatOpen *m)
         h->stats.runs_dropped++;
         return;
     }
-    if (s == NULL && h->early < HANDOFF_EARLY_MAX)
+    bool ended = s == NULL && has_ended(h, &key);
+    if (s == NULL && !ended && h->early < HANDOFF_EARLY_MAX)
         s = take_send(h, key, p);
     if (s == NULL) {
-        wire_send_ended(h, p, key, m->transfer->generation, STATUS_OVERLOADED);
+        wire_send_ended(h, p, key, m->transfer->generation,
+                        ended ? STATUS_CANCELLED : STATUS_OVERLOADED);
         return;
     }
     if (s->t.state == SEND_FREE || s->t.state == SEND_WAITING) {
