@@ -312,7 +312,7 @@ static void on_handed_over(dispatcher *d, registry_worker *w, const Penstock__Ha
     timeline *t = m->request->router == d->router->incarnation
                       ? history_number(d->router->history, m->request->number)
                       : NULL;
-    bool first = w->role == POLICY_PREFILL; // not a sequence that moved on
+    bool first = w->role == POLICY_PREFILL;        // not a sequence that moved on
     if (t && first && m->attempt == t->attempts) { // also after the last token
         t->handed_over = clock_now_us();
         t->handed_over_bytes = m->bytes;

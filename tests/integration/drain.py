@@ -7,11 +7,10 @@ import os
 import re
 import signal
 import sys
-import threading
-import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "harness"))
 from cluster import SLOW, Cluster, check, main, together  # noqa: E402
+from streams import Watch, metric, text_of  # noqa: E402
 
 PROMPT = "List the months of the year and say something about each of them. " * 6
 REMOTE = "policy.local_prefill_tokens=0"
@@ -21,49 +20,6 @@ KINDS = [dict(temperature=0), dict(temperature=0.9, seed=5, presence_penalty=0.4
 
 def body(cluster, kind, tokens=60):
     return dict(KINDS[kind], model=cluster.model_name(), prompt=f"{kind}: " + PROMPT, max_tokens=tokens, ignore_eos=True)
-
-
-def text_of(events):
-    check(events and events[-1] == "[DONE]", f"the stream has no end: {events[-2:]}")
-    check(not [e for e in events[:-1] if "error" in e], f"an error event: {events[-2:]}")
-    return "".join(e["choices"][0]["text"] for e in events[:-1] if e["choices"])
-
-
-def metric(cluster, name, **labels):
-    """The sum of a metric's series that have these labels."""
-    total = 0.0
-    for line in cluster.request("GET", "/metrics")[2].decode().splitlines():
-        if re.match(re.escape(name) + r"[ {]", line) and all(f'{k}="{v}"' in line for k, v in labels.items()):
-            total += float(line.rsplit(" ", 1)[1])
-    return total
-
-
-class Watch:
-    """Events of some streams: how many came, and the longest time between two of one stream."""
-    def __init__(self):
-        self.lock = threading.Lock()
-        self.count = 0
-        self.longest = 0.0
-        self.enough = threading.Event()
-        self.wanted = 1 << 30
-
-    def stream(self, cluster, request):
-        last = [0.0]
-
-        def on_event(_):
-            now = time.monotonic()
-            with self.lock:
-                self.count += 1
-                if last[0]:
-                    self.longest = max(self.longest, now - last[0])
-                if self.count >= self.wanted:
-                    self.enough.set()
-            last[0] = now
-        return text_of(cluster.stream("/v1/completions", request, on_event=on_event))
-
-    def wait(self, count):
-        self.wanted = count
-        check(self.enough.wait(60 * SLOW), f"{self.count} of {count} events came")
 
 
 def busiest(cluster):

@@ -83,6 +83,36 @@ static fake_answer ask_decode(fake_ticket *t)
     return a;
 }
 
+// The decode worker hands the sequence of `t` to `target`; `a` is what is known of it.
+static void migrate(fake_ticket *t, const fake_answer *a, fake_worker *target)
+{
+    int32_t tokens[1024];
+    size_t count = t->ticket.n_tokens;
+    memcpy(tokens, t->ticket.tokens, count * sizeof(tokens[0]));
+    memcpy(tokens + count, a->tokens, (size_t)a->count * sizeof(tokens[0]));
+    t->ticket.tokens = tokens;
+    t->ticket.n_tokens = count + (size_t)a->count - 1; // the last comes with the record
+    t->ticket.attempt = 1;
+    t->ticket.spare_tokens = 64;
+    t->prefill.incarnation = fake_worker_register(decode)->incarnation;
+    t->ticket.prefill = &t->prefill;
+    fake_worker_send(target, &t->message);
+    Penstock__PlanPeer peer = PENSTOCK__PLAN_PEER__INIT;
+    Penstock__Migrate order = PENSTOCK__MIGRATE__INIT;
+    message_to_worker message = PENSTOCK__TO_WORKER__INIT;
+    peer.incarnation = fake_worker_register(target)->incarnation;
+    peer.host = fake_worker_register(target)->fabric_host;
+    peer.port = fake_worker_register(target)->fabric_port;
+    order.request = &t->request;
+    order.next_attempt = 1;
+    order.token_count = (uint32_t)t->ticket.n_tokens;
+    order.spare_tokens = 64;
+    order.target = &peer;
+    message.body_case = PENSTOCK__TO_WORKER__BODY_MIGRATE;
+    message.migrate = &order;
+    fake_worker_send(decode, &message);
+}
+
 static void assert_same(const fake_answer *a, const fake_answer *b)
 {
     assert_int_equal(a->count, b->count);
@@ -148,16 +178,42 @@ static void a_first_token_that_ends_it_is_not_handed_over(void **state)
         assert_int_equal(a.count, 1);
         assert_int_equal(a.finish, PENSTOCK__FINISH__FINISH_LENGTH);
         assert_false(a.handing_over);
-        // The router releases the seat. Where the pair is known already the prefill worker's word
-        // is enough.
-        if (i == 1)
-            fake_worker_cancel(decode, i, 0);
-        both_idle();
+        both_idle(); // the prefill worker's word releases the seat, also while the pair connects
     }
     fake_ticket_make(&t, 5, prompt, 300, 4);
     fake_answer a = ask_both(&t);
     assert_int_equal(a.count, 4);
     both_idle();
+    end();
+}
+
+// The pages of a live sequence go to another decode worker, which goes on at the very next token.
+static void a_running_sequence_moves(void **state)
+{
+    (void)state;
+    const char *const settings[] = { "engine.prefix_reuse=false", "faults=worker.stall:1:2", NULL };
+    begin_with(NULL, settings);
+    pid_t other = fake_process_start("decode", model, router, settings);
+    fake_worker *target = fake_router_worker(router, 3);
+    const int moments[] = { 1, 2, 20, 62, 64, 65, 100 };
+    for (uint64_t i = 0; i < sizeof(moments) / sizeof(moments[0]); i++) {
+        fake_ticket t;
+        fake_ticket_make(&t, 10 + i, prompt, 100, 140);
+        fake_answer truth = ask_decode(&t), a = { 0 };
+        fake_ticket_make(&t, 100 + i, prompt, 100, 140);
+        fake_worker_send(decode, &t.message);
+        fake_event event;
+        while (a.count < moments[i] && fake_router_next(router, patience_ms, &event))
+            fake_answer_take(&a, 100 + i, &event);
+        migrate(&t, &a, target);
+        assert_true(fake_answer_wait(router, &a, 100 + i, patience_ms));
+        assert_int_equal(a.handed_over, 1);
+        assert_same(&a, &truth);
+        both_idle();
+        assert_true(fake_worker_idle(router, target, patience_ms));
+        assert_int_equal(fake_worker_beat(target)->prefill_tokens, 0);
+    }
+    process_end(other);
     end();
 }
 
@@ -316,6 +372,7 @@ int main(void)
         cmocka_unit_test(a_handed_over_answer_equals_a_local_one),
         cmocka_unit_test(known_prefixes_are_neither_computed_nor_sent),
         cmocka_unit_test(a_first_token_that_ends_it_is_not_handed_over),
+        cmocka_unit_test(a_running_sequence_moves),
         cmocka_unit_test(many_at_once_all_finish_and_nothing_leaks),
         cmocka_unit_test(cancels_in_every_phase_give_pages_back),
         cmocka_unit_test(a_killed_prefill_worker_fails_its_seats),

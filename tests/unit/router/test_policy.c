@@ -46,6 +46,27 @@ static void the_least_loaded_pair_is_chosen(void **state)
     assert_int_equal(place(w, 4, long_prompt).decode, 0);
 }
 
+static void what_moves_needs_a_decode_worker_with_the_same_numbers(void **state)
+{
+    (void)state;
+    policy_worker w[] = { worker(POLICY_PREFILL), worker(POLICY_DECODE), worker(POLICY_DECODE) };
+    policy_ask ask = {
+        .tokens = 1000, .bound = true, .numeric_id = { 1, 1 }, .moving = true, .avoid = SIZE_MAX
+    };
+    w[1].usable = false; // it drains
+    policy_plan plan = place(w, 3, ask);
+    assert_int_equal(plan.verdict, POLICY_PLACED);
+    assert_int_equal(plan.decode, 2);
+    assert_int_equal(plan.prefill, SIZE_MAX);
+    assert_int_equal(plan.local, POLICY_LOCAL_NOT);
+    w[2].numeric_id = (hash128){ 2, 2 };
+    policy_view mixed = { w, 3, 64, true, true };
+    assert_int_not_equal(policy_place(&mixed, &ask).verdict, POLICY_PLACED);
+    w[2].numeric_id = w[1].numeric_id;
+    w[2].pages_spent = 90;
+    assert_int_equal(place(w, 3, ask).verdict, POLICY_WAIT);
+}
+
 static void short_prompts_stay_on_the_decode_worker(void **state)
 {
     (void)state;
@@ -241,6 +262,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_least_loaded_pair_is_chosen),
+        cmocka_unit_test(what_moves_needs_a_decode_worker_with_the_same_numbers),
         cmocka_unit_test(short_prompts_stay_on_the_decode_worker),
         cmocka_unit_test(after_failed_hand_offs_it_is_local_if_allowed),
         cmocka_unit_test(without_a_matching_prefill_worker_it_is_local_if_allowed),
