@@ -152,3 +152,15 @@ void buffer_append_json(buffer *b, slice s)
     buffer_append(b, s.data + plain, at - plain);
     buffer_append_byte(b, '"');
 }
+
+bool slice_take_line(slice *text, slice *line)
+{
+    if (text->size == 0)
+        return false;
+    const char *end = memchr(text->data, '\n', text->size);
+    size_t size = end != NULL ? (size_t)(end - text->data) : text->size;
+    *line = (slice){ text->data, size };
+    size += end != NULL;
+    *text = (slice){ text->data + size, text->size - size };
+    return true;
+}

@@ -28,6 +28,9 @@ static inline bool slice_equal(slice a, slice b)
     return a.size == b.size && (a.size == 0 || memcmp(a.data, b.data, a.size) == 0);
 }
 
+// The next line (without its \n) off the front of `text`; false at the end. Only \n ends a line.
+bool slice_take_line(slice *text, slice *line);
+
 typedef struct buffer {
     char *data;      // NULL while nothing was ever appended
     size_t size;     // bytes in use, without the NUL behind them

@@ -51,15 +51,3 @@ bool places_read(const char *path, buffer *bytes)
     fclose(file);
     return whole;
 }
-
-bool places_next_line(slice *text, slice *line)
-{
-    if (text->size == 0)
-        return false;
-    const char *end = memchr(text->data, '\n', text->size);
-    size_t size = end != NULL ? (size_t)(end - text->data) : text->size;
-    *line = (slice){ text->data, size };
-    size += end != NULL;
-    *text = (slice){ text->data + size, text->size - size };
-    return true;
-}

@@ -11,5 +11,3 @@ const char *places_model(const char *file_name);
 const char *places_shared(const char *source_dir, const char *relative);
 // The whole file; false where it cannot be read. The caller closes `bytes`.
 bool places_read(const char *path, buffer *bytes);
-// The next line (without its \n) off the front of `text`; false at the end. Only \n ends a line.
-bool places_next_line(slice *text, slice *line);

@@ -75,7 +75,7 @@ static void divergence_add(void *context, int32_t position, const float *logits)
 static json_t *case_next(slice *text)
 {
     slice line;
-    if (!places_next_line(text, &line))
+    if (!slice_take_line(text, &line))
         return NULL;
     json_t *parsed = json_loadb(line.data, line.size, 0, NULL);
     assert_non_null(parsed);

@@ -138,7 +138,7 @@ static void ordinary_conversations_encode_as_their_text(void **state)
         skip();
     }
     assert_true(places_read(path, &file));
-    for (slice rest = buffer_slice(&file); places_next_line(&rest, &line);) {
+    for (slice rest = buffer_slice(&file); slice_take_line(&rest, &line);) {
         token_list list = { 0 }, whole = { 0 };
         json_t *row = json_loadb(line.data, line.size, JSON_ALLOW_NUL, NULL);
         json_t *messages = json_object_get(row, "messages");

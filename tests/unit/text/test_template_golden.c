@@ -82,7 +82,7 @@ static void run_features(const char *path, int at_least, int refused)
     slice line;
     assert_true(places_read(path, &bytes));
     slice rest = buffer_slice(&bytes);
-    while (places_next_line(&rest, &line))
+    while (slice_take_line(&rest, &line))
         run_feature(&t, line, &output);
     print_message("%d cases, %d wrong, %d refused by the JSON reader\n", t.cases, t.wrong,
                   t.refused);
@@ -159,7 +159,7 @@ static void run_conversations(const char *model_file, const char *cases)
     token_text(file, "tokenizer.ggml.eos_token_id", tokens, "eos_token");
     token_text(file, "tokenizer.ggml.padding_token_id", tokens, "pad_token");
     slice rest = buffer_slice(&bytes);
-    while (places_next_line(&rest, &line)) {
+    while (slice_take_line(&rest, &line)) {
         json_t *row = json_loadb(line.data, line.size, JSON_ALLOW_NUL, NULL);
         assert_non_null(row);
         json_object_update(row, tokens);

@@ -187,7 +187,7 @@ static void run_file(model *m, const char *path)
     slice line;
     int before = m->cases;
     assert_true(places_read(path, &file));
-    for (slice rest = buffer_slice(&file); places_next_line(&rest, &line);) {
+    for (slice rest = buffer_slice(&file); slice_take_line(&rest, &line);) {
         json_error_t why;
         json_t *row = json_loadb(line.data, line.size, JSON_ALLOW_NUL, &why);
         if (row == NULL)
@@ -205,7 +205,7 @@ static void run_prompts(model *m, const char *path)
     buffer file = { 0 };
     slice line;
     assert_true(places_read(path, &file));
-    for (slice rest = buffer_slice(&file); places_next_line(&rest, &line);) {
+    for (slice rest = buffer_slice(&file); slice_take_line(&rest, &line);) {
         json_t *row = json_loadb(line.data, line.size, JSON_ALLOW_NUL, NULL);
         json_t *ids = json_object_get(row, "prompt_ids");
         slice text = { json_string_value(json_object_get(row, "text")),
