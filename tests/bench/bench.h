@@ -4,15 +4,12 @@
 // main.c holds the table.
 #pragma once
 
-#include <stddef.h>
+#include "percentile.h"
 
 // Run a sub-command; argv[0] is its name. Returns the exit status.
 int bench_engine(int argc, char **argv);
 int bench_handoff(int argc, char **argv);
 int bench_serve(int argc, char **argv);
 
-// The p-th percentile (0..100) of `count` values, which are sorted in place; NaN where there are
-// none.
-double bench_percentile(double *values, size_t count, double p);
 // Seconds of the monotonic clock.
 double bench_now(void);
