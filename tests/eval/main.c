@@ -12,6 +12,9 @@ typedef struct eval_command {
 
 static const eval_command commands[] = {
     { { "perplexity", "mktcdwTlj", "mt", "How well models predict a text." }, eval_perplexity },
+    { { "compare", "mkrRStcdwTlj", "",
+        "How far models are from a reference: KL divergence, top-1 agreement, likelihood." },
+      eval_compare },
 };
 static const size_t command_count = sizeof commands / sizeof commands[0];
 
