@@ -9,3 +9,4 @@
 // Run a sub-command. On failure `failure` holds one sentence.
 status eval_perplexity(const eval_options *o, error *failure);
 status eval_compare(const eval_options *o, error *failure);
+status eval_choices(const eval_options *o, error *failure);

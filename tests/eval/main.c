@@ -15,6 +15,7 @@ static const eval_command commands[] = {
     { { "compare", "mkrRStcdwTlj", "",
         "How far models are from a reference: KL divergence, top-1 agreement, likelihood." },
       eval_compare },
+    { { "choices", "mksTlj", "ms", "Accuracy on multiple-choice questions." }, eval_choices },
 };
 static const size_t command_count = sizeof commands / sizeof commands[0];
 
