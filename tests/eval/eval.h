@@ -10,3 +10,4 @@
 status eval_perplexity(const eval_options *o, error *failure);
 status eval_compare(const eval_options *o, error *failure);
 status eval_choices(const eval_options *o, error *failure);
+status eval_table(const eval_options *o, error *failure);

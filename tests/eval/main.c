@@ -16,6 +16,9 @@ static const eval_command commands[] = {
         "How far models are from a reference: KL divergence, top-1 agreement, likelihood." },
       eval_compare },
     { { "choices", "mksTlj", "ms", "Accuracy on multiple-choice questions." }, eval_choices },
+    { { "table", "mktscdwCVpqnPgDxTl", "mt",
+        "Memory, speed and quality of models and KV types side by side." },
+      eval_table },
 };
 static const size_t command_count = sizeof commands / sizeof commands[0];
 
