@@ -9,7 +9,7 @@ import re
 import subprocess
 
 MODULES = ("base checkpoint text compute kv model net handoff worker router prefill_worker "
-           "decode_worker").split()
+           "decode_worker eval").split()
 THREADED = set("base net handoff worker router compute model prefill_worker decode_worker".split())
 SCRIPT_FOLDERS = ("layering", "golden", "integration", "chaos", "simulation")
 # A sanitizer slows a program down by about this much.
