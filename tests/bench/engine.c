@@ -42,29 +42,6 @@ static const char usage_text[] =
     "  --no-limits        do not measure the machine's own limits\n"
     "  --json             one JSON object a line\n";
 
-static int list_parse(const char *text, int low, int *values)
-{
-    int count = 0;
-    char *end;
-    do {
-        long value = strtol(text, &end, 10);
-        if (end == text || value < low || value > 1 << 20 || count == LIST_MAX)
-            return 0;
-        values[count++] = (int)value;
-        text = end + 1;
-    } while (*end == ',');
-    return *end == '\0' ? count : 0;
-}
-
-static bool number_parse(const char *text, int low, int *value)
-{
-    int values[LIST_MAX];
-    if (list_parse(text, low, values) != 1)
-        return false;
-    *value = values[0];
-    return true;
-}
-
 // False: a sentence was printed. The names are in the order of `names` below.
 static bool option_take(options *o, int name, const char *value)
 {
@@ -81,27 +58,27 @@ static bool option_take(options *o, int name, const char *value)
         o->engine.kv_type = optarg;
         break;
     case 't':
-        good = number_parse(value, 0, &number);
+        good = bench_number(value, 0, &number);
         o->engine.threads = number;
         break;
     case 'p':
-        good = number_parse(value, 1, &o->prompt);
+        good = bench_number(value, 1, &o->prompt);
         break;
     case 'g':
-        good = number_parse(value, 1, &o->generate);
+        good = bench_number(value, 1, &o->generate);
         break;
     case 'c':
-        good = number_parse(value, 1, &number);
+        good = bench_number(value, 1, &number);
         o->engine.chunk_tokens = number;
         break;
     case 'r':
-        good = number_parse(value, 1, &o->repeats) && o->repeats <= SPEED_REPEATS_MAX;
+        good = bench_number(value, 1, &o->repeats) && o->repeats <= SPEED_REPEATS_MAX;
         break;
     case 'b':
-        good = (o->batch_count = list_parse(value, 1, o->batches)) > 0;
+        good = (o->batch_count = bench_list(value, 1, o->batches, LIST_MAX)) > 0;
         break;
     case 'd':
-        good = (o->depth_count = list_parse(value, 0, o->depths)) > 0;
+        good = (o->depth_count = bench_list(value, 0, o->depths, LIST_MAX)) > 0;
         break;
     case 'j':
         o->json = true;

@@ -13,6 +13,8 @@ typedef struct bench_command {
 } bench_command;
 
 static const bench_command commands[] = {
+    { "batching", bench_batching, "continuous against static batching" },
+    { "chunks", bench_chunks, "a long prompt beside answers, by the size of its chunks" },
     { "engine", bench_engine, "the engine alone: prefill and decode beside the machine's limits" },
     { "handoff", bench_handoff, "pages between two processes: GB/s and hand-over latency" },
     { "serve", bench_serve,
@@ -23,6 +25,44 @@ static const size_t command_count = sizeof commands / sizeof commands[0];
 double bench_now(void)
 {
     return (double)clock_now_us() * 1e-6;
+}
+
+static int compare_doubles(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+double bench_percentile(double *values, size_t count, double p)
+{
+    if (count == 0)
+        return NAN;
+    qsort(values, count, sizeof *values, compare_doubles);
+    double place = (double)(count - 1) * p / 100.0;
+    size_t low = (size_t)place, high = low + 1 < count ? low + 1 : low;
+    return values[low] + (values[high] - values[low]) * (place - (double)low);
+}
+
+int bench_list(const char *text, int low, int *values, int capacity)
+{
+    int count = 0;
+    char *end;
+    do {
+        long value = strtol(text, &end, 10);
+        if (end == text || value < low || value > 1 << 20 || count == capacity)
+            return 0;
+        values[count++] = (int)value;
+        text = end + 1;
+    } while (*end == ',');
+    return *end == '\0' ? count : 0;
+}
+
+bool bench_number(const char *text, int low, int *value)
+{
+    if (bench_list(text, low, value, 1) == 1)
+        return true;
+    fprintf(stderr, "penstock-bench: '%s' is no value for this option\n", text);
+    return false;
 }
 
 static void usage(FILE *to)

@@ -60,7 +60,7 @@ def engine_run(path, *arguments, attempts=3):
 
 class Table:
     """Rows of work, figure, limit and target, printed as they come."""
-    WIDTHS = (50, 34, 38)
+    WIDTHS = (56, 42, 42)
 
     def __init__(self, *heads):
         self.missed = []
