@@ -4,6 +4,7 @@
 #include "base/clock.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 typedef struct bench_command {
@@ -25,22 +26,6 @@ static const size_t command_count = sizeof commands / sizeof commands[0];
 double bench_now(void)
 {
     return (double)clock_now_us() * 1e-6;
-}
-
-static int compare_doubles(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-double bench_percentile(double *values, size_t count, double p)
-{
-    if (count == 0)
-        return NAN;
-    qsort(values, count, sizeof *values, compare_doubles);
-    double place = (double)(count - 1) * p / 100.0;
-    size_t low = (size_t)place, high = low + 1 < count ? low + 1 : low;
-    return values[low] + (values[high] - values[low]) * (place - (double)low);
 }
 
 int bench_list(const char *text, int low, int *values, int capacity)
