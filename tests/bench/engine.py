@@ -1,7 +1,8 @@
 """The targets of the engine, each a ratio within one run; see engine.sh."""
+import os
 import sys
 
-from rows import BIN, Table, engine_run, model, note, program_lines  # noqa: F401
+from rows import ROOT, Table, engine_run, model, note, program_lines
 
 QUICK = ["--generate", "16", "--repeats", "1"] if "--quick" in sys.argv[1:] else []
 THREADS = ["--threads", "2"]
@@ -58,6 +59,27 @@ def cache_types(table):
     table.row("INT8 KV against BF16 KV, 32 at 2,048 context",
               f"{rate['int8'] / rate['bf16']:.2f}x, {rate['int8']:.0f} against {rate['bf16']:.0f} tokens/s", ">= 1.4x",
               rate["int8"] >= 1.4 * rate["bf16"])
+    perplexity(table)
+
+
+def text():
+    """The longest text at hand: windows of a short one say little about a cache."""
+    golden = os.path.join(ROOT, "..", "shared", "golden", "perplexity", "text.txt")
+    return golden if os.path.exists(golden) else os.path.join(ROOT, "tests", "eval", "sets", "prose_and_code.txt")
+
+
+def perplexity(table):
+    note("measuring the perplexity of KV types")
+    found = {}
+    for line in program_lines("penstock-eval", "perplexity", "--model", model(), "--kv-type", "bf16,int8,fp8,f16",
+                              "--text", text(), "--json", *THREADS, *(["--windows", "2"] if QUICK else [])):
+        found[line["kv_type"]] = line["perplexity"]
+    for kind in ("int8", "fp8", "bf16"):
+        against = "f16" if kind == "bf16" else "bf16"
+        change = found[kind] / found[against] - 1
+        table.row(f"perplexity with {kind.upper()} KV against {against.upper()}",
+                  f"{found[kind]:.4f} against {found[against]:.4f}: {change:+.2%}",
+                  "within 0.5%" if kind == "int8" else "", abs(change) <= 0.005 if kind == "int8" else None)
 
 
 def larger_models(table):
