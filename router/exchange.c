@@ -255,6 +255,13 @@ static bool may_wait(exchange *x)
     return false;
 }
 
+// A client that tries again with the same Idempotency-Key gets the same text from any router.
+static uint64_t seed_of(const exchange *x)
+{
+    slice key = http_request_field(x->http, "Idempotency-Key");
+    return key.size > 0 ? hash64_of(key.data, key.size, 0) : random_system();
+}
+
 void exchange_parsed(exchange *x)
 {
     dispatcher *d = x->dispatcher;
@@ -280,7 +287,7 @@ void exchange_parsed(exchange *x)
     if (!may_wait(x))
         return;
     if (!x->request.sampling.has_seed)
-        x->request.sampling.seed = (int64_t)random_system();
+        x->request.sampling.seed = (int64_t)seed_of(x);
     stream_begin(&x->stream, &x->request, r->model.tokens);
     x->answer = (answer){ .id = x->id,
                           .created_s = clock_wall_s(),

@@ -6,6 +6,7 @@
 #include <stdio.h>
 
 #define TICK_US 100000
+#define DIVIDE_US 500000    // how often credits follow use
 #define CHANGE_GAP_US 20000 // heartbeats for changed credits are at least so far apart
 
 static bool healthy(const worker *w, uint64_t now_us)
@@ -40,6 +41,41 @@ static void beat_fill(const worker *w, const worker_router *r, uint64_t now_us,
     beat->healthy = healthy(w, now_us);
     beat->transport = (char *)s->transport;
     beat->handoff_gbps = s->handoff_gbps;
+    if (r->protocol == 1)
+        return;
+    beat->page_credits = credits_of(w->identity->pages, r->part.told);
+    beat->sequence_credits = (uint32_t)credits_of(w->identity->sequences, r->part.told);
+    beat->token_credits = credits_of(w->identity->tokens, r->part.told);
+}
+
+// Under the lock. Routers that read credits from heartbeats share what the others were registered
+// with leaves.
+static void credits_share(worker *w, uint64_t now_us)
+{
+    credits_part parts[WORKER_ROUTERS_MAX];
+    worker_router *owners[WORKER_ROUTERS_MAX];
+    uint32_t whole = CREDITS_WHOLE;
+    int count = 0;
+    if (now_us - w->divided_us < DIVIDE_US)
+        return;
+    w->divided_us = now_us;
+    for (worker_router *r = w->routers; r != NULL; r = r->next) {
+        if (r->state != ROUTER_JOINED)
+            continue;
+        if (r->protocol == 1) {
+            whole -= r->part.told < whole ? r->part.told : whole;
+        } else if (count < WORKER_ROUTERS_MAX) {
+            owners[count] = r;
+            parts[count++] = r->part;
+        }
+    }
+    if (count > 0)
+        credits_divide(whole, parts, count);
+    for (int i = 0; i < count; i++) {
+        if (parts[i].told != owners[i]->part.told)
+            owners[i]->beat_sent_us = 0; // it is due at once
+        owners[i]->part = parts[i];
+    }
 }
 
 // Under the lock. A heartbeat that does not fit is no loss: the next replaces it, and a router that
@@ -66,6 +102,7 @@ void *worker_beat_main(void *argument)
     pthread_mutex_lock(&w->lock);
     while (!w->ending) {
         uint64_t now_us = clock_now_us();
+        credits_share(w, now_us);
         bool change = w->speak_now && now_us - changed_us >= CHANGE_GAP_US;
         for (worker_router *r = w->routers; r != NULL; r = r->next) {
             uint64_t gap_us = (uint64_t)r->heartbeat_ms * 1000;
@@ -86,6 +123,26 @@ void *worker_beat_main(void *argument)
 
 // ---- what the step thread says -----------------------------------------------------------------
 
+void worker_use(worker_router *router, uint64_t pages, uint32_t sequences)
+{
+    router->pages_filling += pages;
+    router->sequences_filling += sequences;
+}
+
+// Of what the worker has, whichever is scarcer. Under the lock.
+static void use_take(worker *w)
+{
+    for (worker_router *r = w->routers; r != NULL; r = r->next) {
+        uint64_t pages = r->pages_filling * CREDITS_WHOLE / w->identity->pages;
+        uint64_t sequences =
+            (uint64_t)r->sequences_filling * CREDITS_WHOLE / w->identity->sequences;
+        uint64_t used = pages > sequences ? pages : sequences;
+        r->part.used = (uint32_t)(used < CREDITS_WHOLE ? used : CREDITS_WHOLE);
+        r->pages_filling = 0;
+        r->sequences_filling = 0;
+    }
+}
+
 void worker_publish(worker *w, const worker_state *state)
 {
     pthread_mutex_lock(&w->lock);
@@ -94,6 +151,7 @@ void worker_publish(worker *w, const worker_state *state)
                    state->sequences_waiting != w->state.sequences_waiting;
     if (!state->has_work || !w->state.has_work || state->steps != w->state.steps)
         w->progress_us = clock_now_us();
+    use_take(w);
     w->state = *state;
     if (changed && !w->speak_now) {
         w->speak_now = true;

@@ -69,7 +69,7 @@ static ProtobufCBinaryData hash_bytes(const hash128 *h)
     return (ProtobufCBinaryData){ sizeof(*h), (uint8_t *)h };
 }
 
-static void register_fill(const worker *w, const char *pair_url, uint32_t share,
+static void register_fill(const worker *w, const char *pair_url, uint32_t part,
                           Penstock__Register *r, Penstock__ModelIdentity *model)
 {
     const worker_identity *id = w->identity;
@@ -92,8 +92,9 @@ static void register_fill(const worker *w, const char *pair_url, uint32_t share,
     r->fabric_host = (char *)id->fabric_host;
     r->fabric_port = id->fabric_port;
     r->pages = id->pages;
-    r->page_credits = id->pages / share;
-    r->sequences = id->sequences / share > 0 ? id->sequences / share : 1;
+    r->page_credits = credits_of(id->pages, part);
+    r->sequences = (uint32_t)credits_of(id->sequences, part);
+    r->token_credits = credits_of(id->tokens, part);
     r->threads = id->threads;
     r->version = PENSTOCK_VERSION;
 }
@@ -127,12 +128,12 @@ static status ask(const char *url, message_control_request *request, message_con
     return ask_in(theirs, url, request, reply, failure);
 }
 
-static status ask_register(worker *w, const char *url, const char *pair_url, uint32_t share,
+static status ask_register(worker *w, const char *url, const char *pair_url, uint32_t part,
                            message_control_reply **reply, error *failure)
 {
     Penstock__Register r;
     Penstock__ModelIdentity model;
-    register_fill(w, pair_url, share, &r, &model);
+    register_fill(w, pair_url, part, &r, &model);
     message_control_request request = PENSTOCK__CONTROL_REQUEST__INIT;
     request.body_case = PENSTOCK__CONTROL_REQUEST__BODY_REGISTER;
     request.register_ = &r;
@@ -176,7 +177,7 @@ static status pair_open(worker *w, worker_router *r, error *failure)
 }
 
 // A router in the list, in state JOINING and pinned.
-static status router_make(worker *w, const char *url, uint32_t share, worker_router **made,
+static status router_make(worker *w, const char *url, uint32_t part, worker_router **made,
                           error *failure)
 {
     worker_router *r = calloc(1, sizeof(*r));
@@ -184,7 +185,7 @@ static status router_make(worker *w, const char *url, uint32_t share, worker_rou
         return error_set(failure, STATUS_NO_MEMORY, "", "memory is short");
     r->worker = w;
     r->pins = 1;
-    r->share = share;
+    r->registered = r->part.told = part;
     r->heartbeat_ms = 500;
     r->dead_after_ms = 3000;
     snprintf(r->url, sizeof(r->url), "%s", url);
@@ -203,14 +204,19 @@ static status router_make(worker *w, const char *url, uint32_t share, worker_rou
     return STATUS_OK;
 }
 
-static status router_join(worker *w, const char *url, uint32_t share, uint64_t *id, error *failure)
+static double percent(uint32_t part)
+{
+    return 100.0 * part / CREDITS_WHOLE;
+}
+
+static status router_join(worker *w, const char *url, uint32_t part, uint64_t *id, error *failure)
 {
     worker_router *r = NULL;
     message_control_reply *reply = NULL;
-    status result = router_make(w, url, share, &r, failure);
+    status result = router_make(w, url, part, &r, failure);
     if (result != STATUS_OK)
         return result;
-    result = ask_register(w, url, mailbox_pair_url(r->pair), share, &reply, failure);
+    result = ask_register(w, url, mailbox_pair_url(r->pair), part, &reply, failure);
     pthread_mutex_lock(&w->lock);
     if (result != STATUS_OK) {
         r->state = ROUTER_GONE;
@@ -218,6 +224,7 @@ static status router_join(worker *w, const char *url, uint32_t share, uint64_t *
     } else if (r->state == ROUTER_JOINING) {
         r->state = ROUTER_JOINED;
         r->id = reply->router;
+        r->protocol = reply->protocol ? reply->protocol : 1;
         r->heartbeat_ms = reply->heartbeat_ms;
         r->dead_after_ms = reply->dead_after_ms;
         r->heard_us = clock_now_us();
@@ -226,20 +233,20 @@ static status router_join(worker *w, const char *url, uint32_t share, uint64_t *
     pthread_mutex_unlock(&w->lock);
     if (result == STATUS_OK) {
         *id = reply->router;
-        log_info("worker", "joined router %s credits 1/%u", url, share);
+        log_info("worker", "joined router %s credits %.0f %%", url, percent(part));
     }
     message_free(reply);
     return result;
 }
 
-// The number of routers changed: tell one that we have joined what its credits are now.
-static void router_share_again(worker *w, worker_router *r, uint32_t share)
+// The part of a router that does not read it from heartbeats changed.
+static void router_register_again(worker *w, worker_router *r, uint32_t part)
 {
     message_control_reply *reply = NULL;
     error failure;
-    status result = ask_register(w, r->url, mailbox_pair_url(r->pair), share, &reply, &failure);
+    status result = ask_register(w, r->url, mailbox_pair_url(r->pair), part, &reply, &failure);
     if (result == STATUS_OK)
-        log_info("worker", "credits changed router %s credits 1/%u", r->url, share);
+        log_info("worker", "credits changed router %s credits %.0f %%", r->url, percent(part));
     message_free(reply);
 }
 
@@ -265,11 +272,11 @@ static uint32_t routers_joined(const worker *w)
     return count;
 }
 
-static void target_try(worker *w, join_target *t, uint32_t share)
+static void target_try(worker *w, join_target *t, uint32_t part)
 {
     error failure;
     uint64_t now_us = clock_now_us();
-    if (router_join(w, t->url, share, &t->router_id, &failure) == STATUS_OK) {
+    if (router_join(w, t->url, part, &t->router_id, &failure) == STATUS_OK) {
         t->delay_us = DELAY_FIRST_US;
         t->logged_us = 0;
         return;
@@ -289,21 +296,22 @@ static void targets_visit(worker *w)
         join_target *t = &w->targets[i];
         pthread_mutex_lock(&w->lock);
         worker_router *r = router_find(w, t);
-        uint32_t share = routers_joined(w) + (r == NULL);
+        uint32_t part = CREDITS_WHOLE / (routers_joined(w) + (r == NULL));
         bool stop = w->ending || w->draining;
-        bool again = r != NULL && r->state == ROUTER_JOINED && r->share != share && !stop;
+        bool again = r != NULL && r->state == ROUTER_JOINED && r->protocol == 1 &&
+                     r->registered != part && !stop;
         if (again) {
             r->pins++;
-            r->share = share;
+            r->registered = r->part.told = part;
         }
         pthread_mutex_unlock(&w->lock);
         if (stop)
             return;
         if (r == NULL && clock_now_us() >= t->next_try_us)
-            target_try(w, t, share);
+            target_try(w, t, part);
         if (!again)
             continue;
-        router_share_again(w, r, share);
+        router_register_again(w, r, part);
         pthread_mutex_lock(&w->lock);
         r->pins--;
         pthread_mutex_unlock(&w->lock);

@@ -25,6 +25,7 @@ typedef struct station_settings {
     int64_t batch_sequences;
     int64_t overtaking;        // tickets that may enter before one that finds no room
     int64_t batch_patience_us; // then a batch ticket waits in one row with the interactive ones
+    int64_t tokens;            // of prompts that routers may send ahead of their computation
 } station_settings;
 
 // What every worker's settings begin with. Sections: log.*, faults, worker.*, queue.*, engine.*,

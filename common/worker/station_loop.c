@@ -43,6 +43,16 @@ static void handoff_hear(station *s)
 
 // ---- what is -----------------------------------------------------------------------------------
 
+// As its router counts them: those of its tokens and one more.
+static uint64_t pages_of(const station *s, const job *j)
+{
+    int32_t count = 0, page_tokens = engine_facts_of(s->engine)->layout.page_tokens;
+    if (j->sequence != NULL)
+        sequence_pages(j->sequence, &count);
+    int32_t promised = (j->token_count + page_tokens - 1) / page_tokens + 1;
+    return (uint64_t)(count > promised ? count : promised);
+}
+
 static void state_gather(station *s, handoff_stats *stats)
 {
     worker_state *w = &s->state;
@@ -56,6 +66,8 @@ static void state_gather(station *s, handoff_stats *stats)
     for (int32_t i = 0; i < job_count(s->jobs); i++) {
         const job *j = job_at(s->jobs, i);
         bool running = j->state == JOB_COMPUTING || j->state == JOB_RUNNING;
+        if (j->router != NULL)
+            worker_use(j->router, pages_of(s, j), 1);
         w->sequences_running += running;
         w->sequences_waiting += !running && j->state != JOB_ENDING;
         if (j->state == JOB_WAITING)

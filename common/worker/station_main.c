@@ -23,6 +23,7 @@ static const config_key queue_keys[] = {
     { "queue.batch_sequences", CONFIG_INT, AT(batch_sequences), "0", 0, 4096, "sequences", "Sequences of the batch class in the engine at a time, at most; 0: as many as fit.", NULL },
     { "queue.overtaking", CONFIG_INT, AT(overtaking), "16", 0, 65536, "tickets", "Tickets that may enter before an earlier one that finds no room; then they wait until it is in.", NULL },
     { "queue.batch_patience", CONFIG_DURATION, AT(batch_patience_us), "5s", 0, 3.6e9, "", "Interactive tickets enter before those of the batch class that wait for less than this.", NULL },
+    { "queue.tokens", CONFIG_INT, AT(tokens), "32768", 0, 1e12, "tokens", "Prompt tokens that routers may have sent here and that are not yet computed; 0: any number. A longer prompt is taken when there is nothing else to compute.", NULL },
 };
 // clang-format on
 #undef AT
@@ -46,6 +47,7 @@ static void identity_fill(station *s)
         .vocabulary = (uint32_t)f->vocabulary,
         .pages = (uint64_t)f->pages,
         .sequences = (uint32_t)f->max_sequences,
+        .tokens = (uint64_t)s->config->queue.tokens,
         .threads = (uint32_t)f->threads,
     };
 }

@@ -7,7 +7,8 @@
 // A worker_router is one connection to one router, from joining until WORKER_ROUTER_GONE. A router
 // that closed, fell silent (dead_after_ms), broke the protocol or does not take what is sent is
 // gone: every request of it is over, and the join thread joins it again over a new pair. Routers
-// know nothing of each other; the worker divides its credits among those that it finds.
+// know nothing of each other; the worker divides its credits among those that it finds
+// (credits.h) and tells each its part with heartbeats.
 //
 // Exit status of the programs: 0 left after a drain, 1 could not start (the log says why), 3 ended
 // at once by a second signal.
@@ -33,8 +34,8 @@ typedef struct worker_settings {
     int64_t step_deadline_us; // work without a step for so long is not healthy
     char *cores;              // auto | all
     char *run_folder;         // where workers of one machine divide its cores; "" = of this user
-    char *prefill_config, *decode_config; // files for the role that an operator flips it to; "" = as
-                                          // it was started
+    char *prefill_config, *decode_config; // files for the role that an operator flips it to; "" =
+                                          // as it was started
 } worker_settings;
 extern const config_section worker_config_section; // keys "worker.*"
 
@@ -48,6 +49,7 @@ typedef struct worker_identity {
     uint64_t page_bytes;
     uint64_t pages;     // in the pool
     uint32_t sequences; // open at a time
+    uint64_t tokens; // prompt tokens that all routers together may have waiting here; 0: any number
     uint32_t threads;
     char fabric_host[64]; // decode workers: where prefill workers connect
     uint16_t fabric_port;
@@ -100,6 +102,9 @@ void worker_wait(worker *w, int other_fd, int64_t timeout_us);
 // worker_next.
 void worker_send(worker_router *router, const message_to_router *message);
 
+// Requests of this router fill so many more pages and sequences; to be said for all of them before
+// each worker_publish, which is when it counts.
+void worker_use(worker_router *router, uint64_t pages, uint32_t sequences);
 // Tell the beat thread what is; heartbeats follow at once where credits changed.
 void worker_publish(worker *w, const worker_state *state);
 // Begin a drain, as a first signal does; WORKER_DRAIN follows.

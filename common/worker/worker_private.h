@@ -1,6 +1,7 @@
 // Inside of common/worker/{worker,join,beat,resolve}.c. Not for others.
 #pragma once
 
+#include "worker/credits.h"
 #include "worker/worker.h"
 
 #include <pthread.h>
@@ -29,8 +30,12 @@ struct worker_router {
     bool up;   // the pair is connected
     int pins;  // uses by the join thread
     uint32_t heartbeat_ms, dead_after_ms;
-    uint64_t id;                                // the router's incarnation, once it accepted us
-    uint32_t share;                             // divisor of the credits that it was told
+    uint64_t id;            // the router's incarnation, once it accepted us
+    uint32_t protocol;      // that it speaks
+    credits_part part;      // of the credits
+    uint32_t registered;    // the part that it was told with Register
+    uint64_t pages_filling; // step thread: worker_use since worker_publish
+    uint32_t sequences_filling;
     uint64_t heard_us;                          // when its last message came
     uint64_t router_clock_us, clock_arrived_us; // its last heartbeat
     uint64_t beat_sent_us;
@@ -56,6 +61,7 @@ struct worker {
     bool ending, begun;
     worker_router *routers;
     worker_state state;
+    uint64_t divided_us;  // when credits were divided last
     uint64_t progress_us; // when there was no work or a step ended
     bool speak_now;
     bool draining, cordoned;
