@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # tags: integration router
 # limit: 120
-"""What operators do with `penstock`: it shows workers, drains, cordons and flips them, and says in one sentence what is wrong;
+"""What operators do with `penstock`: it shows workers, drains and cordons them, and says in one sentence what is wrong;
 workers of an older protocol; who may give orders."""
 import http.server
 import json
@@ -14,18 +14,8 @@ import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from fakes import FakeCluster  # noqa: E402
-from cluster import BUILD, Cluster, Failure, check, free_port, main  # noqa: E402
-
-PROGRAM = os.path.join(BUILD, "bin", "penstock")
-
-
-def penstock(cluster, *arguments, expect=0):
-    command = [PROGRAM, "--router", f"http://{cluster.router_host}:{cluster.http_port}"] + list(arguments)
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    check(done.returncode == expect, f"penstock {arguments}: exit {done.returncode}: {done.stdout}{done.stderr}")
-    check(expect == 0 or (done.stderr.count("\n") == 1 and done.stderr.startswith("penstock: ")), f"one sentence: {done.stderr!r}")
-    return done.stdout + done.stderr
-
+from cluster import Failure, check, free_port, main  # noqa: E402
+from operators import PROGRAM, penstock  # noqa: E402
 
 def body(cluster, **more):
     return dict({"model": cluster.model_name(), "prompt": "net " * 200, "max_tokens": 5, "temperature": 0, "ignore_eos": True}, **more)
@@ -152,45 +142,8 @@ def the_protocol_before():
         check(old.popen.wait(10) == 0, "it is drained")
 
 
-def flipping():
-    """Real workers: a prefill worker becomes a decode worker and back, in the same process, while requests go on."""
-    with tempfile.TemporaryDirectory() as folder:
-        model = os.path.join(folder, "tiny.gguf")
-        subprocess.run([os.path.join(BUILD, "tools", "tiny-model"), model], check=True)
-        with Cluster(prefill=2, decode=1, model=model, router=["policy.local_prefill_tokens=0"],
-                     decode_set=["decode.recompute_failed_handoff=true"]) as cluster:
-            request = body(cluster, prompt="some words to begin with, and a few more " * 4, max_tokens=20)
-            truth = cluster.json("POST", "/v1/completions", request)["choices"]
-            worker = cluster.workers[0]
-            texts, stop = [], threading.Event()
-
-            def load():
-                while not stop.is_set():
-                    code, _, data = cluster.request("POST", "/v1/completions", request)
-                    texts.append(json.loads(data).get("choices", data) if code == 200 else data)
-            client = threading.Thread(target=load)
-            client.start()
-            for role in ("decode", "prefill"):
-                penstock(cluster, "flip", worker.name, role, "--wait")
-                check(worker.alive(), "it is the same process")
-                roles = [w["role"] for w in cluster.state()["workers"] if w["name"] == worker.name]
-                check(roles == [role], f"{roles}")
-                check(f"it is a {role} worker already" in penstock(cluster, "flip", worker.name, role, expect=1), "twice")
-            stop.set()
-            client.join()
-            check(len(texts) > 3 and all(t == truth for t in texts), f"{texts[-1]} of {len(texts)} is not {truth}")
-            decode = cluster.workers[2]
-            penstock(cluster, "flip", decode.name, "prefill", "--wait")  # its own keys do not go with it; nobody decodes now
-            penstock(cluster, "flip", decode.name, "decode", "--wait")
-            cluster.check_idle()
-        with Cluster(prefill=1, decode=1, model=model, prefill_set=["worker.decode_config=/nowhere.cfg"]) as cluster:
-            text = penstock(cluster, "flip", cluster.workers[0].name, "decode", expect=1)
-            check("the other role's program would not start" in text and "/nowhere.cfg" in text, text)
-            check([w["state"] for w in cluster.state()["workers"]] == ["alive"] * 2, "it goes on")
-
-
 def test():
-    for part in (showing, cordoning, draining, mistakes, another_server, access, the_protocol_before, flipping):
+    for part in (showing, cordoning, draining, mistakes, another_server, access, the_protocol_before):
         began = time.monotonic()
         try:
             part()
