@@ -3,9 +3,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define JOBS_REMEMBERED 2048u
+
 // A few hundred jobs at most: looking at all of them costs less than a microsecond, a step
 // thousands.
 struct job_table {
+    handoff_key came[JOBS_REMEMBERED]; // the tickets that came last, as a ring
+    uint32_t came_count;
     int32_t capacity, count, pages;
     job **list;    // [capacity], the first `count` are live, in order of arrival
     job *jobs;     // [capacity]
@@ -66,6 +70,18 @@ job *job_find(const job_table *t, const handoff_key *key, bool any_attempt)
             return j;
     }
     return NULL;
+}
+
+bool job_came_before(job_table *t, const handoff_key *key)
+{
+    uint32_t kept = t->came_count < JOBS_REMEMBERED ? t->came_count : JOBS_REMEMBERED;
+    for (uint32_t i = 0; i < kept; i++) {
+        const handoff_key *k = &t->came[i];
+        if (k->number == key->number && k->router == key->router && k->attempt >= key->attempt)
+            return true;
+    }
+    t->came[t->came_count++ % JOBS_REMEMBERED] = *key;
+    return false;
 }
 
 job *job_add(job_table *t, const handoff_key *key)

@@ -71,5 +71,8 @@ job *job_find(const job_table *t, const handoff_key *key, bool any_attempt);
 // A zeroed job (but for `held`, next_token and tried_open = -1); NULL where the table is full.
 job *job_add(job_table *t, const handoff_key *key);
 void job_remove(job_table *t, job *j);
+// Note a ticket that came. True where it, or a later attempt of its request, came before: among the
+// last few thousand, whatever became of it since.
+bool job_came_before(job_table *t, const handoff_key *key);
 // How many are in a state.
 int32_t job_count_in(const job_table *t, job_state state);

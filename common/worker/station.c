@@ -98,9 +98,9 @@ void station_ticket(station *s, worker_event *event)
     handoff_key key = { t->request->router, t->request->number, t->attempt };
     error failure;
     page_count(s->page, PAGE_TICKETS, 1);
+    if (job_came_before(s->jobs, &key) || job_find(s->jobs, &key, false) != NULL)
+        return; // a repetition, or older than what came, also where that has ended since
     job *other = job_find(s->jobs, &key, true);
-    if (job_find(s->jobs, &key, false) != NULL || (other && other->key.attempt > key.attempt))
-        return; // a repetition, or older than what is here
     if (other != NULL)
         station_end(s, other, true); // the router gave that attempt up
     status result = ticket_check(s, t, &failure);

@@ -34,6 +34,25 @@ static void jobs_are_found_by_request_and_attempt(void **state)
     job_table_close(t);
 }
 
+static void a_ticket_is_remembered_after_its_job(void **state)
+{
+    (void)state;
+    job_table *t;
+    assert_int_equal(job_table_open(2, 2, &t), STATUS_OK);
+    handoff_key first = key_of(1, 1), second = key_of(1, 2), other = { 2, 1, 1 };
+    assert_false(job_came_before(t, &first));
+    assert_true(job_came_before(t, &first));
+    assert_false(job_came_before(t, &other)); // of another router
+    assert_false(job_came_before(t, &second));
+    assert_true(job_came_before(t, &first)); // an older attempt that comes late
+    for (uint64_t i = 0; i < 2000; i++) {
+        handoff_key key = key_of(10 + i, 1);
+        assert_false(job_came_before(t, &key));
+    }
+    assert_true(job_came_before(t, &second));
+    job_table_close(t);
+}
+
 static void a_full_table_refuses_and_slots_come_back_clean(void **state)
 {
     (void)state;
@@ -100,6 +119,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(jobs_are_found_by_request_and_attempt),
+        cmocka_unit_test(a_ticket_is_remembered_after_its_job),
         cmocka_unit_test(a_full_table_refuses_and_slots_come_back_clean),
         cmocka_unit_test(random_use_keeps_order_and_membership),
     };
