@@ -1,0 +1,12 @@
+// The cluster of one seed: which processes there are, what happens to them, and when.
+#pragma once
+
+#include "router/router.h"
+#include "world.h"
+
+// The whole history of a seed; ends the process at the first broken invariant.
+void cluster_live(uint64_t seed, const char *model, bool trace);
+// The router that runs in a process; NULL: another program, or not open.
+router *cluster_router(const process *p);
+// Workers that are meant to be alive.
+size_t cluster_worker_count(void);
