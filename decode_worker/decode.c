@@ -170,4 +170,5 @@ const config_program decode_program = {
     .parts = parts,
     .part_count = sizeof(parts) / sizeof(parts[0]),
     .settings_size = sizeof(decode_config),
+    .live = station_live_keys,
 };

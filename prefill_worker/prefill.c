@@ -144,4 +144,5 @@ const config_program prefill_program = {
     .parts = parts,
     .part_count = sizeof(parts) / sizeof(parts[0]),
     .settings_size = sizeof(prefill_config),
+    .live = station_live_keys,
 };

@@ -20,7 +20,7 @@ int main(int argc, char **argv)
     }
     router *r = NULL;
     int code = 1;
-    status result = router_open(&settings, &r, &failure);
+    status result = router_open(&settings, argc, argv, &r, &failure);
     if (result == STATUS_OK)
         code = router_run(r);
     else

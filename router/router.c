@@ -16,7 +16,7 @@
 
 typedef struct router_signals {
     router *router;
-    http_watch *term, *interrupt;
+    http_watch *term, *interrupt, *hangup;
     http_timer *drain;
     uint64_t drain_until_us;
     uint64_t idle_since_us; // 0: requests are under way
@@ -83,7 +83,8 @@ fail:
     return result;
 }
 
-status router_open(router_settings *settings, router **opened, error *failure)
+status router_open(router_settings *settings, int argc, char **argv, router **opened,
+                   error *failure)
 {
     status result = STATUS_OK;
     log_level level;
@@ -91,6 +92,8 @@ status router_open(router_settings *settings, router **opened, error *failure)
     if (!r)
         return error_set(failure, STATUS_NO_MEMORY, "", "no memory for the router");
     r->settings = settings;
+    r->argc = argc;
+    r->argv = argv;
     r->incarnation = random_system();
     r->started_us = clock_now_us();
     r->started_s = clock_wall_s();
@@ -206,12 +209,57 @@ static void on_signal(void *context)
     http_timer_start(s->drain, DRAIN_LOOK_US);
 }
 
+// ---- reading the settings again -----------------------------------------------------------------
+
+static status reload_check(const void *fresh, error *failure)
+{
+    return fault_check(&((const router_settings *)fresh)->faults, failure);
+}
+
+// A live key holds its new value: what does not read it at the moment of use is told.
+static void reload_apply(const router *r, const char *key)
+{
+    error failure;
+    log_level level;
+    if (strcmp(key, "log.level") == 0 && log_level_parse(r->settings->log.level, &level)) {
+        log_level_set(level);
+    } else if (strcmp(key, "faults") == 0) {
+        fault_disarm_all();
+        CHECK(fault_arm(&r->settings->faults, &failure) == STATUS_OK);
+    }
+}
+
+static void on_changed_key(const char *key, bool taken, void *context)
+{
+    if (taken)
+        reload_apply(context, key);
+    if (taken)
+        log_info("router", "reload %s is taken", key);
+    else
+        log_warn("router", "reload %s needs a restart", key);
+}
+
+static void on_hangup(void *context)
+{
+    router *r = ((router_signals *)context)->router;
+    config_reload reload = { reload_check, on_changed_key, r };
+    error failure;
+    if (config_read_again(&router_program, r->argc, r->argv, r->settings, &reload, &failure) !=
+        STATUS_OK) {
+        log_error("router", "reload refused, nothing changed: %s", failure.text);
+        return;
+    }
+    log_info("router", "reload done");
+    dispatcher_on_changed(r); // limits may have grown
+}
+
 int router_run(router *r)
 {
     router_signals s = { .router = r };
     if (http_timer_open(r->loop, on_drain_look, &s, &s.drain) != STATUS_OK ||
         http_watch_signal(r->loop, SIGTERM, on_signal, &s, &s.term) != STATUS_OK ||
-        http_watch_signal(r->loop, SIGINT, on_signal, &s, &s.interrupt) != STATUS_OK) {
+        http_watch_signal(r->loop, SIGINT, on_signal, &s, &s.interrupt) != STATUS_OK ||
+        http_watch_signal(r->loop, SIGHUP, on_hangup, &s, &s.hangup) != STATUS_OK) {
         log_error("router", "no memory for signals");
         return 1;
     }
@@ -219,6 +267,7 @@ int router_run(router *r)
     http_timer_close(s.drain);
     http_watch_close(s.term);
     http_watch_close(s.interrupt);
+    http_watch_close(s.hangup);
     log_info("router", "ends cut %d", r->drain_cut);
     return r->drain_cut ? 3 : 0;
 }

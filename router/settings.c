@@ -80,6 +80,28 @@ static const config_part router_parts[] = {
     { &fault_config_section, FIELD(faults) },
 };
 
+// What the loop alone reads, at the moment of use. Keys of requests (api.*) are read by the helper
+// thread as well.
+static const char *const live_keys[] = {
+    "log.level",
+    "faults",
+    "router.running_max",
+    "router.retry_budget",
+    "router.request_timeout",
+    "router.drain_deadline",
+    "router.silence",
+    "admission.interactive_queue",
+    "admission.batch_queue",
+    "admission.interactive_share",
+    "admission.batch_share",
+    "admission.batch_delay",
+    "admission.patience",
+    "policy.local_prefill_tokens",
+    "policy.local_prefill",
+    "policy.mixed_numeric_ids",
+    NULL,
+};
+
 const config_program router_program = {
     .name = "penstock-router",
     .summary =
@@ -88,4 +110,5 @@ const config_program router_program = {
     .parts = router_parts,
     .part_count = sizeof router_parts / sizeof *router_parts,
     .settings_size = sizeof(router_settings),
+    .live = live_keys,
 };

@@ -1,5 +1,6 @@
 // The router's configuration: every key with its default, range, unit and sentence is in
-// settings.c; `--print-config` prints them. Read only after start.
+// settings.c; `--print-config` prints them. After the start they are read
+// only, but for the live keys, which the loop replaces on SIGHUP.
 #pragma once
 
 #include "base/config.h"

@@ -4,7 +4,8 @@
 // A program's settings are one struct made of sections; a section is a table of keys with offsets
 // into its part. Precedence: defaults < --config FILE (libconfig syntax) < --set key=value and the
 // program's own flags, in order. Keys that the table does not know, values of the wrong type or out of range
-// are errors that name the key, the file and the line. Used by the main thread at start.
+// are errors that name the key, the file and the line. Used by the main thread at start, and
+// by the thread that owns the settings when a signal asks to read them again.
 #pragma once
 
 #include "base/status.h"
@@ -55,6 +56,7 @@ typedef struct config_program {
     const config_part *parts;
     size_t part_count;
     size_t settings_size;
+    const char *const *live; // NULL-ended names of the keys that a running program takes again; NULL: none
 } config_program;
 
 // What the command line asks for.
@@ -68,6 +70,18 @@ typedef enum config_action {
 // and nothing is left allocated.
 status config_open(const config_program *program, int argc, char **argv, void *settings,
                    config_action *action, error *failure);
+// Reading everything again while the program runs (SIGHUP).
+typedef struct config_reload {
+    // Of the fresh settings, before anything is taken: a failure leaves all as it was. NULL: no more checks.
+    status (*check)(const void *fresh, error *failure);
+    // A key has another value than before. `taken`: it is live and the new value holds; otherwise it needs a restart.
+    void (*changed)(const char *key, bool taken, void *context);
+    void *context;
+} config_reload;
+// config_open's work once more with the same arguments; the live keys that changed go into `settings`. Every key of
+// them must be read by the calling thread only. Errors as of config_open: nothing has changed then.
+status config_read_again(const config_program *program, int argc, char **argv, void *settings,
+                         const config_reload *reload, error *failure);
 // Free the strings inside.
 void config_close(const config_program *program, void *settings);
 // One key from its --set syntax; for tests and for live reload.

@@ -25,6 +25,9 @@ bool config_group_exists(const config_program *program, const char *name);
 // Fail with a sentence about a key that no table has, naming the one that is spelled most like it.
 status config_key_unknown(const config_program *program, const char *name, error *failure);
 
+// Whether a running program takes another value of it.
+bool config_key_is_live(const config_program *program, const char *name);
+
 // "a whole number", "a size such as ...": completes "it must be".
 const char *config_type_wants(config_type type);
 // From the syntax of --set. The failure names the key.

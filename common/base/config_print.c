@@ -22,7 +22,7 @@ static void print_limit(const config_key *key, double limit, buffer *out)
 }
 
 // "whole number of tokens, default 64, from 16 to 128" or "text, default "info", one of ...".
-static void print_facts(const config_key *key, buffer *out)
+static void print_facts(const config_program *program, const config_key *key, buffer *out)
 {
     config_value value;
     buffer_append_text(out, type_names[key->type]);
@@ -40,6 +40,8 @@ static void print_facts(const config_key *key, buffer *out)
     }
     for (size_t i = 0; key->type == CONFIG_STRING && key->among && key->among[i]; i++)
         buffer_printf(out, "%s%s", i ? ", " : ", one of ", key->among[i]);
+    if (config_key_is_live(program, key->name))
+        buffer_append_text(out, "; SIGHUP reads it again");
 }
 
 void config_print_help(const config_program *program, buffer *out)
@@ -57,7 +59,7 @@ void config_print_help(const config_program *program, buffer *out)
         for (size_t k = 0; k < section->count; k++) {
             const config_key *key = &section->keys[k];
             buffer_printf(out, "  %s\n      %s\n      ", key->name, key->help);
-            print_facts(key, out);
+            print_facts(program, key, out);
             buffer_append_byte(out, '\n');
         }
     }
@@ -70,17 +72,19 @@ typedef struct listed_key {
 } listed_key;
 
 typedef struct listing {
+    const config_program *program;
     listed_key *keys;
     size_t count;
     buffer *out;
 } listing;
 
-static void print_key(const listed_key *listed, size_t prefix_size, int depth, buffer *out)
+static void print_key(const config_program *program, const listed_key *listed, size_t prefix_size,
+                      int depth, buffer *out)
 {
     int indent = 4 * depth;
     config_value value = config_value_load(listed->key, listed->field);
     buffer_printf(out, "%*s# %s\n%*s# (", indent, "", listed->key->help, indent, "");
-    print_facts(listed->key, out);
+    print_facts(program, listed->key, out);
     buffer_printf(out, ")\n%*s%s = ", indent, "", listed->key->name + prefix_size);
     config_value_format(listed->key->type, &value, out);
     buffer_append_text(out, ";\n");
@@ -98,7 +102,7 @@ static void print_level(listing *all, const char *prefix, size_t prefix_size, in
             continue;
         const char *dot = strchr(name + prefix_size, '.');
         if (dot == NULL) {
-            print_key(listed, prefix_size, depth, all->out);
+            print_key(all->program, listed, prefix_size, depth, all->out);
             listed->printed = true;
             continue;
         }
@@ -113,7 +117,7 @@ static void print_level(listing *all, const char *prefix, size_t prefix_size, in
 
 void config_print_settings(const config_program *program, const void *settings, buffer *out)
 {
-    listing all = { .out = out };
+    listing all = { .program = program, .out = out };
     for (size_t p = 0; p < program->part_count; p++)
         all.count += program->parts[p].section->count;
     all.keys = calloc(all.count + 1, sizeof(all.keys[0]));

@@ -91,14 +91,21 @@ static status parse_entry(const char *text, fault_entry *entry, error *failure)
     return STATUS_OK;
 }
 
+status fault_check(const fault_settings *settings, error *failure)
+{
+    fault_entry entry;
+    status result = STATUS_OK;
+    for (size_t i = 0; i < settings->points.count && result == STATUS_OK; i++)
+        result = parse_entry(settings->points.items[i], &entry, failure);
+    return result;
+}
+
 status fault_arm(const fault_settings *settings, error *failure)
 {
     fault_entry entry;
-    for (size_t i = 0; i < settings->points.count; i++) {
-        status result = parse_entry(settings->points.items[i], &entry, failure);
-        if (result != STATUS_OK)
-            return result;
-    }
+    status result = fault_check(settings, failure);
+    if (result != STATUS_OK)
+        return result;
     for (size_t i = 0; i < settings->points.count; i++) {
         CHECK(parse_entry(settings->points.items[i], &entry, NULL) == STATUS_OK);
         fault_state *state = &states[entry.point];

@@ -36,6 +36,8 @@ extern const config_section fault_config_section;
 
 // Arm what the settings name; STATUS_BAD_CONFIG and a sentence for an unknown name or a bad number.
 status fault_arm(const fault_settings *settings, error *failure);
+// Whether fault_arm would take them.
+status fault_check(const fault_settings *settings, error *failure);
 void fault_disarm_all(void);
 // True when the point is armed and fires now. Costs one relaxed load when nothing is armed.
 bool fault_fires(fault_point point);

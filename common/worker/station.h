@@ -53,6 +53,9 @@ extern const config_section station_config_section; // keys "queue.*"
     { &http_config_section_worker, offsetof(station_config, http) }
 // clang-format on
 
+// The live keys of such a program: read by the step thread alone, at the moment of use.
+extern const char *const station_live_keys[];
+
 typedef struct station station;
 
 typedef struct station_role {
@@ -77,6 +80,7 @@ struct station {
     const station_role *role;
     const station_config *config;
     void *settings; // the program's, beginning with `config`
+    const config_program *program;
     engine *engine;
     handoff *handoff;
     worker *worker;

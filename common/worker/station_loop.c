@@ -26,6 +26,9 @@ static void routers_hear(station *s)
         case WORKER_ROUTER_GONE:
             station_router_gone(s, event.router);
             break;
+        case WORKER_RELOAD:
+            station_reload(s);
+            break;
         case WORKER_DRAIN:
             station_drain(s);
             break;

@@ -190,7 +190,12 @@ int station_main(const config_program *program, void *settings, const station_ro
     if (action == CONFIG_RUN) {
         worker_signals_open();
         station s = {
-            .role = role, .config = settings, .settings = settings, .argc = argc, .argv = argv
+            .role = role,
+            .config = settings,
+            .settings = settings,
+            .program = program,
+            .argc = argc,
+            .argv = argv,
         };
         code = station_live(&s);
         become = s.flip;

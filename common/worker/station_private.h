@@ -18,6 +18,10 @@ void station_transfer(station *s, const handoff_event *event);
 // What an operator wants; it is answered.
 void station_order(station *s, const worker_event *event);
 
+// ---- station_reload.c
+// Read the settings again; what cannot change while the process runs is named in the log.
+void station_reload(station *s);
+
 // ---- station_loop.c
 // Until the drain is over.
 void station_run(station *s);

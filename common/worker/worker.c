@@ -280,6 +280,10 @@ bool worker_next(worker *w, worker_event *event)
     *event = (worker_event){ 0 };
     if (worker_signal_count() > 0)
         worker_drain(w);
+    if (worker_signal_reload()) {
+        event->kind = WORKER_RELOAD;
+        return true;
+    }
     if (w->draining && !w->drain_told) {
         w->drain_told = true;
         event->kind = WORKER_DRAIN;

@@ -74,6 +74,7 @@ typedef enum worker_event_kind {
     WORKER_MIGRATE,     // message->migrate
     WORKER_ORDER,       // message->order: to be answered with OrderAnswer
     WORKER_ROUTER_GONE, // the last event of `router`, which ends with worker_event_end
+    WORKER_RELOAD,      // SIGHUP: read the settings again
     WORKER_DRAIN,       // take nothing new and finish: a first signal, or a router's order
 } worker_event_kind;
 
@@ -129,5 +130,6 @@ bool worker_ready(worker *w, char reason[128]);
 status worker_route(const char *url, char host[64], error *failure);
 
 // SIGTERM and SIGINT: before worker_begin they end the process with 0, then the first is a
-// WORKER_DRAIN and the second ends it with 3. To be called first, before any thread exists.
+// WORKER_DRAIN and the second ends it with 3. SIGHUP is a WORKER_RELOAD. To be called first, before
+// any thread exists.
 void worker_signals_open(void);

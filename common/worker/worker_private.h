@@ -99,5 +99,7 @@ void worker_sleep(worker *w, uint64_t duration_us);
 // with each.
 int worker_signal_count(void);
 int worker_signal_fd(void);
+// Whether SIGHUP came since the last call.
+bool worker_signal_reload(void);
 // From now on a signal drains instead of ending the process.
 void worker_signals_serve(void);

@@ -52,8 +52,10 @@ static const config_part parts[] = {
     { &log_config_section, offsetof(settings, log) },
     { &fault_config_section, offsetof(settings, fault) },
 };
-static const config_program program = { "penstock-test", "a program of the tests.", parts, 3,
-                                        sizeof(settings) };
+static const char *const live_keys[] = { "http.weight", "http.keys", "log.level", NULL };
+static const config_program program = {
+    "penstock-test", "a program of the tests.", parts, 3, sizeof(settings), live_keys
+};
 
 static void open_defaults(settings *s)
 {
@@ -267,6 +269,63 @@ static void what_print_config_prints_can_be_read_back(void **state)
     assert_string_equal(first, "penstock-test " PENSTOCK_VERSION "\n");
 }
 
+// ---- reading again -----------------------------------------------------------------------------
+
+static char changed_keys[256];
+
+static void note_changed(const char *key, bool taken, void *context)
+{
+    (void)context;
+    snprintf(changed_keys + strlen(changed_keys), sizeof changed_keys - strlen(changed_keys),
+             "%s %s. ", key, taken ? "taken" : "kept");
+}
+
+static status refuse_weight_one(const void *fresh, error *failure)
+{
+    const settings *s = fresh;
+    return s->http.weight == 1 ? error_set(failure, STATUS_BAD_CONFIG, "http.weight", "too heavy")
+                               : STATUS_OK;
+}
+
+static status read_again(settings *s, const char *path, const char *text)
+{
+    char *argv[] = { "p", "--config", (char *)path, "--set", "http.port=4" };
+    config_reload reload = { refuse_weight_one, note_changed, NULL };
+    error failure;
+    FILE *file = fopen(path, "w");
+    fputs(text, file);
+    fclose(file);
+    changed_keys[0] = 0;
+    return config_read_again(&program, 5, argv, s, &reload, &failure);
+}
+
+static void live_keys_are_taken_again_and_others_named(void **state)
+{
+    (void)state;
+    char path[] = "/tmp/penstock-config-XXXXXX";
+    char *argv[] = { "p", "--config", path, "--set", "http.port=4" };
+    config_action action;
+    error failure;
+    settings s;
+    close(mkstemp(path));
+    assert_int_equal(config_open(&program, 5, argv, &s, &action, &failure), STATUS_OK);
+    assert_int_equal(read_again(&s, path, ""), STATUS_OK);
+    assert_string_equal(changed_keys, "");
+    const char *text = "http: { weight = 0.25; keys = [\"a\", \"b\"]; listen = \"x\"; port = 9; };";
+    assert_int_equal(read_again(&s, path, text), STATUS_OK);
+    assert_string_equal(changed_keys, "http.listen kept. http.weight taken. http.keys taken. ");
+    assert_true(s.http.weight == 0.25);
+    assert_string_equal(s.http.keys.items[1], "b");
+    assert_string_equal(s.http.listen, "127.0.0.1");
+    assert_int_equal(s.http.port, 4); // the command line still wins
+    assert_int_equal(read_again(&s, path, "http: { weight = 2.0; };"), STATUS_BAD_CONFIG);
+    assert_int_equal(read_again(&s, path, "http: { weight = 1.0; };"), STATUS_BAD_CONFIG);
+    assert_string_equal(changed_keys, "");
+    assert_true(s.http.weight == 0.25);
+    config_close(&program, &s);
+    unlink(path);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -276,6 +335,7 @@ int main(void)
         cmocka_unit_test(flags_come_after_files),
         cmocka_unit_test(a_bad_command_line_is_one_sentence),
         cmocka_unit_test(what_print_config_prints_can_be_read_back),
+        cmocka_unit_test(live_keys_are_taken_again_and_others_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,58 @@
+// SIGHUP: the settings are read again, by the step thread.
+#include "worker/station_private.h"
+
+#include <string.h>
+
+const char *const station_live_keys[] = {
+    "log.level",
+    "faults",
+    "queue.waiting",
+    "queue.waiting_time",
+    "queue.interactive_sequences",
+    "queue.batch_sequences",
+    "queue.overtaking",
+    "queue.batch_patience",
+    "worker.drain_seconds",
+    NULL,
+};
+
+static status check(const void *fresh, error *failure)
+{
+    return fault_check(&((const station_config *)fresh)->fault, failure);
+}
+
+// A live key holds its new value: what does not read it at the moment of use is told.
+static void apply(station *s, const char *key)
+{
+    error failure;
+    log_level level;
+    if (strcmp(key, "log.level") == 0) {
+        CHECK(log_level_parse(s->config->log.level, &level));
+        log_level_set(level);
+    } else if (strcmp(key, "faults") == 0) {
+        fault_disarm_all();
+        CHECK(fault_arm(&s->config->fault, &failure) == STATUS_OK);
+    }
+}
+
+static void changed(const char *key, bool taken, void *context)
+{
+    station *s = context;
+    if (taken)
+        apply(s, key);
+    if (taken)
+        log_info(s->role->name, "reload %s is taken", key);
+    else
+        log_warn(s->role->name, "reload %s needs a restart", key);
+}
+
+void station_reload(station *s)
+{
+    config_reload reload = { check, changed, s };
+    error failure;
+    if (config_read_again(s->program, s->argc, s->argv, s->settings, &reload, &failure) ==
+        STATUS_OK)
+        log_info(s->role->name, "reload done");
+    else
+        log_error(s->role->name, "reload refused, nothing changed: %s", failure.text);
+}
