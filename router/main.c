@@ -20,11 +20,14 @@ int main(int argc, char **argv)
     }
     router *r = NULL;
     int code = 1;
-    status result = router_open(&settings, argc, argv, &r, &failure);
-    if (result == STATUS_OK)
+    status result = router_open(&settings, &r, &failure);
+    if (result == STATUS_OK) {
+        r->argc = argc;
+        r->argv = argv;
         code = router_run(r);
-    else
+    } else {
         log_error("router", "cannot start: %s", failure.text);
+    }
     if (result == STATUS_BAD_CONFIG)
         code = 2;
     router_close(r);

@@ -83,8 +83,7 @@ fail:
     return result;
 }
 
-status router_open(router_settings *settings, int argc, char **argv, router **opened,
-                   error *failure)
+status router_open(router_settings *settings, router **opened, error *failure)
 {
     status result = STATUS_OK;
     log_level level;
@@ -92,8 +91,6 @@ status router_open(router_settings *settings, int argc, char **argv, router **op
     if (!r)
         return error_set(failure, STATUS_NO_MEMORY, "", "no memory for the router");
     r->settings = settings;
-    r->argc = argc;
-    r->argv = argv;
     r->incarnation = random_system();
     r->started_us = clock_now_us();
     r->started_s = clock_wall_s();
@@ -244,6 +241,8 @@ static void on_hangup(void *context)
     router *r = ((router_signals *)context)->router;
     config_reload reload = { reload_check, on_changed_key, r };
     error failure;
+    if (r->argc == 0)
+        return;
     if (config_read_again(&router_program, r->argc, r->argv, r->settings, &reload, &failure) !=
         STATUS_OK) {
         log_error("router", "reload refused, nothing changed: %s", failure.text);

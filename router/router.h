@@ -29,16 +29,14 @@ typedef struct router {
     history *history;
     router_metrics *metrics;
     encoder *encoder; // of the loop's thread
-    int argc;         // of main, to read the settings again
+    int argc;         // of main, to read the settings again on SIGHUP; 0: it is ignored
     char **argv;
     bool draining;  // SIGTERM came: nothing new is taken
     bool drain_cut; // requests were cut by the drain's deadline
 } router;
 
-// Read the model, listen on both sockets. `settings` and main's arguments, which they came from,
-// must outlive the router. STATUS_BAD_CONFIG, BAD_FILE, IO ... with a sentence.
-status router_open(router_settings *settings, int argc, char **argv, router **opened,
-                   error *failure);
+// Read the model, listen on both sockets. `settings` must outlive the router. STATUS_BAD_CONFIG, BAD_FILE, IO ... with a sentence.
+status router_open(router_settings *settings, router **opened, error *failure);
 // Serve until a drain has ended. The exit status: 0 every request was finished, 1 failure, 3 some
 // were cut.
 int router_run(router *r);
