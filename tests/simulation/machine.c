@@ -289,6 +289,11 @@ int worker_signal_count(void)
     return world_current()->signals;
 }
 
+bool worker_signal_reload(void)
+{
+    return false;
+}
+
 int worker_signal_fd(void)
 {
     return world_current()->signal_fd;
