@@ -17,9 +17,24 @@
 
 // ---- further attempts -------------------------------------------------------------------------
 
+// Where it decodes it may not be computed, so there is no other way for it.
+static bool handoffs_failed(const exchange *x)
+{
+    return x->handoff_failures >= HANDOFF_FAILURES_MAX &&
+           !x->dispatcher->router->settings->local_prefill;
+}
+
 static void give_up(exchange *x)
 {
-    char message[512];
+    char message[640];
+    if (handoffs_failed(x)) {
+        snprintf(message, sizeof message,
+                 "the request could not be handed over to a decode worker (attempts %u), and "
+                 "policy.local_prefill is off: %s",
+                 x->attempt, x->last_failure.text);
+        exchange_fail(x, 502, "handoff_failed", message);
+        return;
+    }
     snprintf(message, sizeof message, "the request failed on the workers (attempts %u): %s",
              x->attempt, x->last_failure.text);
     exchange_fail(x, x->last_failure.code == STATUS_OVERLOADED ? 503 : 502, "worker_failed",
@@ -153,9 +168,11 @@ static void outstanding_settle(dispatcher *d, exchange_share *share)
     share->tokens = 0;
 }
 
-static void tokens_note(dispatcher *d, exchange *x, const message_token_update *u, size_t known)
+static void tokens_note(dispatcher *d, exchange *x, const registry_worker *w,
+                        const message_token_update *u, size_t known)
 {
     uint64_t now = clock_now_us();
+    bool progress = !x->by_prefill || x->decode.serial == w->serial;
     if (known == 0) {
         // Hits of the worker that computed the prompt; never more than there is.
         uint64_t prompt = x->request.prompt.count;
@@ -165,9 +182,12 @@ static void tokens_note(dispatcher *d, exchange *x, const message_token_update *
     outstanding_settle(d, &x->prefill);
     outstanding_settle(d, &x->decode);
     x->last_token_us = now;
-    x->failing_since_us = 0;
-    x->failures = 0;
-    x->avoid = 0;
+    // The prefill worker's token alone is no progress: a pair that cannot talk makes one each time.
+    if (progress) {
+        x->failing_since_us = 0;
+        x->failures = 0;
+        x->avoid = 0;
+    }
     x->attempt_tokens += x->stream.received.count - known;
     credits_follow(d, x);
 }
@@ -256,7 +276,7 @@ static void on_update(dispatcher *d, registry_worker *w, const message_token_upd
         return;
     }
     if (x->stream.received.count > known)
-        tokens_note(d, x, u, known);
+        tokens_note(d, x, w, u, known);
     if (x->moving && x->decode.serial == w->serial)
         dispatcher_migrated(d, x, "moved");
     if (result == STREAM_DONE) {

@@ -70,8 +70,8 @@ typedef struct exchange {
     bool moving; // `prefill` is the decode worker that it leaves, which may still report tokens of
                  // the attempt before
     uint32_t migrations;       // that have begun
-    uint32_t failures;         // since the last new token; each one doubles the pause
-    uint64_t failing_since_us; // first failure since the last new token; 0: none
+    uint32_t failures;         // since the last progress; each one doubles the pause
+    uint64_t failing_since_us; // first failure since the last progress; 0: none
     uint64_t not_before_us;    // a refusal is not asked again at once
     uint64_t deadline_us;      // 0: none
     uint64_t queued_us, order; // when it was parsed; its place in the line

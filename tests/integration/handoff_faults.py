@@ -2,7 +2,7 @@
 # tags: integration handoff
 # limit: 200
 """Page runs that are damaged or lost on their way never reach an answer: the request is planned again, then computed where it decodes, with
-the same text, and that is counted; where local prefill is not allowed the prefill worker makes token after token. Faults are off unless armed."""
+the same text, and that is counted; where local prefill is not allowed the request ends with an error that says so. Faults are off unless armed."""
 import os
 import re
 import sys
@@ -43,10 +43,12 @@ def test():
             check(metric(cluster, 'penstock_fallbacks_total{reason="handoff_failed"}') == 1, f"{fault}: the fallback is not counted")
             cluster.until(f"{fault}: the failure is reported", lambda: failures(cluster) > 0, 10)
             cluster.check_idle()
-    with Cluster(1, 1, router=[REMOTE, "policy.local_prefill=false"], prefill_set=CHECKED + ["faults=handoff.corrupt"],
-                 decode_set=CHECKED) as cluster:
-        got = ask(cluster)  # every attempt's prefill makes a token, so even then it ends
-        check(got == truth, f"without local prefill: {got} is not {truth}")
+    with Cluster(1, 1, router=[REMOTE, "policy.local_prefill=false", "router.retry_budget=2s"],
+                 prefill_set=CHECKED + ["faults=handoff.corrupt"], decode_set=CHECKED) as cluster:
+        # Every attempt's prefill makes a token, but that is no progress.
+        body = dict(BODY, model=cluster.model_name(), max_tokens=1000)
+        error = cluster.json("POST", "/v1/completions", body, expect=502)["error"]
+        check(error["code"] == "handoff_failed" and "policy.local_prefill" in error["message"], f"without local prefill: {error}")
         check(metric(cluster, 'penstock_fallbacks_total{reason="handoff_failed"}') == 0, "a fallback that is not allowed was taken")
         cluster.check_idle()
 
