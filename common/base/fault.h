@@ -1,5 +1,5 @@
-// Named fault points: places where a test may ask for a failure. They exist in every build and are off
-// unless the configuration arms them (`faults = ["handoff.drop:0.1", "worker.stall:1:5000"]`).
+// Named fault points: places where a test may ask for a failure. They exist in every build and are
+// off unless the configuration arms them (`faults = ["handoff.drop:0.1", "worker.stall:1:5000"]`).
 //
 // Entry: NAME[:PROBABILITY[:VALUE[:COUNT]]]. PROBABILITY is 0..1 (default 1), VALUE a number whose
 // meaning the point documents (milliseconds, bytes; default 0), COUNT how often it fires at most
@@ -14,7 +14,7 @@
     X(HANDOFF_CORRUPT, "handoff.corrupt", "a byte of a page run is changed before it is sent")     \
     X(HANDOFF_DELAY, "handoff.delay", "a page run waits VALUE ms before it is sent")               \
     X(WORKER_STALL, "worker.stall", "the step thread sleeps VALUE ms before a step")               \
-    X(WORKER_DIE, "worker.die", "the process kills itself before a step")                          \
+    X(WORKER_DIE, "worker.die", "the process kills itself before a step behind the first VALUE")   \
     X(POOL_EXHAUST, "pool.exhaust", "a take of pages fails as if the pool were empty")             \
     X(MESSAGE_REPEAT, "message.repeat", "a control message is sent twice")                         \
     X(MESSAGE_DROP, "message.drop", "a control message is not sent")                               \

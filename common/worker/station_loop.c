@@ -97,11 +97,11 @@ static void publish(station *s)
 
 // ---- a step ------------------------------------------------------------------------------------
 
-static void faults(void)
+static void faults(const station *s)
 {
     if (fault_fires(FAULT_WORKER_STALL))
         clock_sleep_us((uint64_t)fault_value(FAULT_WORKER_STALL) * 1000);
-    if (fault_fires(FAULT_WORKER_DIE))
+    if (s->state.steps >= (uint64_t)fault_value(FAULT_WORKER_DIE) && fault_fires(FAULT_WORKER_DIE))
         kill(getpid(), SIGKILL);
 }
 
@@ -138,7 +138,7 @@ static void count_step(station *s, const engine_report *report)
 static void step(station *s)
 {
     engine_report report;
-    faults();
+    faults(s);
     s->step_begun_us = clock_now_us();
     engine_step(s->engine, &report);
     if (report.rows == 0 && report.preempted_count == 0)
