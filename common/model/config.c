@@ -43,6 +43,9 @@ static const struct {
     { "residual_scale", 1 },
     { "embedding_scale", 1 },
     { "use_parallel_residual", 0 },
+    { "rope.scaling.yarn_log_multiplier", 0 },
+    { "rope.scaling.yarn_ext_factor", 1 },
+    { "rope.scaling.yarn_attn_factor", 1 },
 };
 
 // Texts of control tokens that end a turn in some family, for files that name only one end id.
@@ -230,7 +233,7 @@ static status window_read(reader *r, model_config *c)
         return STATUS_OK;
     TRY(size_read_or(r, "attention.sliding_window_pattern", 1, MODEL_LAYERS_MAX, f->window_period,
                      &c->window_period));
-    return float_read_or(r, "rope.freq_base_swa", 1, 1e12, f->local_rope_base, &c->local_rope_base);
+    return float_read_or(r, "rope.freq_base_swa", 1, 1e12, f->local_rope_base, &c->local_rope.base);
 fail:
     return result;
 }
@@ -241,28 +244,74 @@ static float embedding_scale_of(const model_config *c)
     return c->family->scaled_embedding ? sqrtf((float)c->width) : 1;
 }
 
-static status rope_read(reader *r, model_config *c)
+// YaRN and LongRoPE: what the scaling is relative to, and the factor of cosine and sine.
+static status long_rope_read(reader *r, model_config *c, bool yarn)
 {
+    double original, fast, slow, ratio;
+    model_rope *rope = &c->rope;
     status result;
-    TRY(float_read_or(r, "rope.freq_base", 1, 1e12, 10000, &c->rope_base));
-    TRY(size_read_or(r, "rope.dimension_count", 2, c->head_size, c->head_size, &c->rope_dims));
-    if (c->rope_dims % 2 != 0)
-        return error_set(r->failure, STATUS_BAD_FILE, "rope.dimension_count",
-                         "%s is %d; it must be even", key_of(r, "rope.dimension_count"),
-                         c->rope_dims);
-    TRY(float_read_or(r, "rope.scale_linear", 1e-3, 1e6, 1, &c->rope_scale));
+    TRY(float_read_or(r, "rope.scaling.original_context_length", 1, 1 << 24, NAN, &original));
+    ratio = c->context > original ? c->context / original : 1;
+    if (yarn) {
+        TRY(float_read_or(r, "rope.scaling.yarn_beta_fast", 1e-3, 1e6, 32, &fast));
+        TRY(float_read_or(r, "rope.scaling.yarn_beta_slow", 1e-3, 1e6, 1, &slow));
+        if (rope->base <= 1)
+            return error_set(r->failure, STATUS_BAD_FILE, "rope.freq_base",
+                             "%s is %g; YaRN scaling needs one above 1",
+                             key_of(r, "rope.freq_base"), rope->base);
+        model_rope_set_parts(rope, fast, slow, original);
+        TRY(float_read_or(r, "rope.scaling.attn_factor", 1e-3, 1e3, 1, &rope->magnitude));
+        rope->magnitude *= (double)(1 + 0.1L * logl(rope->factor));
+        return STATUS_OK;
+    }
+    rope->factor = 1; // the file's lists of divisors are all there is
+    rope->divisors = ratio > 1 ? "rope_factors_long" : "rope_factors_short";
+    rope->other_divisors = ratio > 1 ? "rope_factors_short" : "rope_factors_long";
+    // Long double logarithms for the reason that rope.c gives.
+    double magnitude = original > 1 ? (double)sqrtl(1 + logl(ratio) / logl(original)) : 1;
+    return float_read_or(r, "rope.scaling.attn_factor", 1e-3, 1e3, magnitude, &rope->magnitude);
+fail:
+    return result;
+}
+
+static status rope_scaling_read(reader *r, model_config *c)
+{
     const char *key = key_of(r, "rope.scaling.type");
+    slice type;
+    status result;
     if (!gguf_has(r->file, key, NULL))
         return STATUS_OK;
-    slice type;
     TRY(gguf_get_string(r->file, key, &type, r->failure));
+    bool linear = slice_equal(type, SLICE("linear")), yarn = slice_equal(type, SLICE("yarn"));
     if (slice_equal(type, SLICE("none")))
         return STATUS_OK;
-    if (!slice_equal(type, SLICE("linear")))
+    if (!linear && !yarn && !slice_equal(type, SLICE("longrope")))
         return error_set(r->failure, STATUS_UNSUPPORTED, key,
-                         "%s is \"%.*s\"; this build computes none and linear", key,
+                         "%s is \"%.*s\"; this build computes none, linear, yarn and longrope", key,
                          (int)(type.size < 64 ? type.size : 64), type.data);
-    return float_read_or(r, "rope.scaling.factor", 1e-3, 1e6, c->rope_scale, &c->rope_scale);
+    TRY(float_read_or(r, "rope.scaling.factor", yarn ? 1 : 1e-3, 1e6, c->rope.factor,
+                      &c->rope.factor));
+    return linear ? STATUS_OK : long_rope_read(r, c, yarn);
+fail:
+    return result;
+}
+
+static status rope_read(reader *r, model_config *c)
+{
+    model_rope *rope = &c->rope;
+    status result;
+    rope->magnitude = 1;
+    rope->divisors = "rope_freqs";
+    TRY(float_read_or(r, "rope.freq_base", 1, 1e12, 10000, &rope->base));
+    TRY(size_read_or(r, "rope.dimension_count", 2, c->head_size, c->head_size, &rope->dims));
+    if (rope->dims % 2 != 0)
+        return error_set(r->failure, STATUS_BAD_FILE, "rope.dimension_count",
+                         "%s is %d; it must be even", key_of(r, "rope.dimension_count"),
+                         rope->dims);
+    c->local_rope.dims = rope->dims;
+    c->local_rope.factor = c->local_rope.magnitude = 1;
+    TRY(float_read_or(r, "rope.scale_linear", 1e-3, 1e6, 1, &rope->factor));
+    return rope_scaling_read(r, c);
 fail:
     return result;
 }

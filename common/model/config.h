@@ -11,6 +11,7 @@
 #pragma once
 
 #include "checkpoint/gguf.h"
+#include "model/rope.h"
 
 #define MODEL_END_IDS_MAX 16
 #define MODEL_LAYERS_MAX 1024
@@ -48,9 +49,8 @@ typedef struct model_config {
     float epsilon;
     float attention_scale;
     float embedding_scale;
-    double rope_base, rope_scale;       // scale divides positions (linear scaling); 1: none
-    double local_rope_base;             // of layers with the window where there is a period
-    int32_t rope_dims;                  // rotated dims of each head, even
+    model_rope rope;
+    model_rope local_rope;              // of layers with the window where there is a period
     bool tied;                          // the head is the embedding matrix
     int32_t end_ids[MODEL_END_IDS_MAX]; // end of text and of turn; drawn, they end a generation
     int32_t end_id_count;

@@ -26,21 +26,6 @@ typedef struct part {
     int64_t rows;
 } part;
 
-// Long double: x87 functions do not depend on the CPU's level, as the double ones of libm do, and
-// the table is a part of what must be equal bit for bit between machines.
-long double model_rope_frequency(const model_config *config, double divisor, int32_t pair)
-{
-    long double exponent = -2.0L * pair / config->rope_dims;
-    return powl((long double)config->rope_base, exponent) / (long double)config->rope_scale /
-           (long double)divisor;
-}
-
-void model_rope_rotation(long double frequency, int32_t position, float *cosine, float *sine)
-{
-    *cosine = (float)cosl(position * frequency);
-    *sine = (float)sinl(position * frequency);
-}
-
 static status tensor_use(loader *l, int layer, const char *name, const char *kind, int64_t rows,
                          int64_t columns, bool optional, const gguf_tensor **found)
 {
@@ -232,39 +217,49 @@ fail:
     return result;
 }
 
-// The rotation table of `c`'s base and scale.
-static status rope_table_load(loader *l, const model_config *c, int32_t positions,
-                              const char *divisors_name, backend_memory *memory, backend_rope *rope)
+// The file's divisors, or all 1. The list of LongRoPE that is not in force must be there as well.
+static status divisors_read(loader *l, const model_rope *rope, float *divisors)
 {
-    model_weights *w = l->weights;
-    size_t pairs = (size_t)c->rope_dims / 2;
+    int64_t pairs = rope->dims / 2;
+    bool present = false;
+    status result;
+    for (int64_t i = 0; i < pairs; i++)
+        divisors[i] = 1;
+    if (rope->other_divisors)
+        TRY(vector_read(l, -1, rope->other_divisors, "weight", pairs, false, NULL, divisors));
+    if (rope->divisors)
+        TRY(vector_read(l, -1, rope->divisors, "weight", pairs, !rope->other_divisors, &present,
+                        divisors));
+    for (int64_t i = 0; i < pairs; i++)
+        if (!(divisors[i] > 0) || !isfinite(divisors[i]))
+            return error_set(l->failure, STATUS_BAD_FILE, rope->divisors,
+                             "%s.weight[%lld] is %g; a divisor must be above 0", rope->divisors,
+                             (long long)i, (double)divisors[i]);
+    return STATUS_OK;
+fail:
+    return result;
+}
+
+static status rope_table_load(loader *l, const model_rope *rope, int32_t positions,
+                              backend_memory *memory, backend_rope *loaded)
+{
+    size_t pairs = (size_t)rope->dims / 2;
     float *divisors = malloc(pairs * sizeof *divisors);
     float *table = malloc((size_t)positions * pairs * 2 * sizeof *table);
     status result = STATUS_NO_MEMORY;
-    bool present = false;
     if (!divisors || !table)
         goto fail;
-    if (divisors_name)
-        TRY(vector_read(l, -1, divisors_name, "weight", (int64_t)pairs, true, &present, divisors));
+    TRY(divisors_read(l, rope, divisors));
     for (size_t i = 0; i < pairs; i++) {
-        if (!present)
-            divisors[i] = 1;
-        if (!(divisors[i] > 0) || !isfinite(divisors[i])) {
-            result = error_set(l->failure, STATUS_BAD_FILE, "rope_freqs.weight",
-                               "rope_freqs.weight[%zu] is %g; a divisor must be above 0", i,
-                               (double)divisors[i]);
-            goto fail;
-        }
-    }
-    for (size_t i = 0; i < pairs; i++) {
-        long double frequency = model_rope_frequency(c, (double)divisors[i], (int32_t)i);
+        long double frequency = model_rope_frequency(rope, (double)divisors[i], (int32_t)i);
         for (int32_t p = 0; p < positions; p++) {
             float *entry = table + ((size_t)p * pairs + i) * 2;
-            model_rope_rotation(frequency, p, &entry[0], &entry[1]);
+            model_rope_rotation(rope, frequency, p, &entry[0], &entry[1]);
         }
     }
-    TRY(floats_upload(w, table, (size_t)positions * pairs * 2, memory));
-    *rope = (backend_rope){ memory->data, c->rope_dims, c->family->rope_adjacent, positions };
+    TRY(floats_upload(l->weights, table, (size_t)positions * pairs * 2, memory));
+    *loaded =
+        (backend_rope){ memory->data, rope->dims, l->config->family->rope_adjacent, positions };
 fail:
     free(divisors);
     free(table);
@@ -273,14 +268,12 @@ fail:
 
 static status rope_load(loader *l, int32_t positions)
 {
+    const model_config *c = l->config;
     model_weights *w = l->weights;
-    model_config local = *l->config;
-    status result = rope_table_load(l, l->config, positions, "rope_freqs", &w->rotations, &w->rope);
-    if (result != STATUS_OK || local.window_period == 0)
+    status result = rope_table_load(l, &c->rope, positions, &w->rotations, &w->rope);
+    if (result != STATUS_OK || c->window_period == 0)
         return result;
-    local.rope_base = local.local_rope_base;
-    local.rope_scale = 1;
-    return rope_table_load(l, &local, positions, NULL, &w->local_rotations, &w->local_rope);
+    return rope_table_load(l, &c->local_rope, positions, &w->local_rotations, &w->local_rope);
 }
 
 static status ends_load(loader *l, float *final_norm)

@@ -43,9 +43,3 @@ status model_weights_open(const gguf *file, const model_config *config, int32_t 
                           error *failure);
 // Accepts a zeroed or a half-opened one.
 void model_weights_close(model_weights *weights);
-
-// The rotation table's formula. Radians by which pair `pair` turns from one position to the
-// next: base^(-2 pair / dims) / scale / divisor, where `divisor` is the file's rope_freqs value
-// (Llama 3 scaling) or 1.
-long double model_rope_frequency(const model_config *config, double divisor, int32_t pair);
-void model_rope_rotation(long double frequency, int32_t position, float *cosine, float *sine);

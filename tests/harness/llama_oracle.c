@@ -12,7 +12,8 @@ struct llama_oracle {
     char architecture[16];
     bool gemma; // q and k norms, norms behind both halves, GELU, two kinds of layers
     int layers, width, heads, kv_heads, head_size, hidden, vocabulary, window, period;
-    double epsilon, base, linear;
+    double epsilon, base, factor, original, context, attention;
+    char scaling[16]; // rope.scaling.type, or ""
 };
 
 static double number(const llama_oracle *o, const char *name, double otherwise)
@@ -28,7 +29,7 @@ llama_oracle *llama_oracle_open(const gguf *file)
 {
     llama_oracle *o = calloc(1, sizeof *o);
     gguf_array tokens;
-    slice architecture;
+    slice architecture, scaling = SLICE("");
     CHECK(o);
     o->file = file;
     CHECK(gguf_get_string(file, "general.architecture", &architecture, NULL) == STATUS_OK);
@@ -45,7 +46,15 @@ llama_oracle *llama_oracle_open(const gguf *file)
     o->period = (int)number(o, "attention.sliding_window_pattern", o->gemma ? 6 : 0);
     o->epsilon = number(o, "attention.layer_norm_rms_epsilon", 0);
     o->base = number(o, "rope.freq_base", 10000);
-    o->linear = number(o, "rope.scaling.factor", 1);
+    o->factor = number(o, "rope.scaling.factor", 1);
+    o->original = number(o, "rope.scaling.original_context_length", 0);
+    o->context = number(o, "context_length", 0);
+    o->attention = number(o, "rope.scaling.attn_factor", 0);
+    char key[64];
+    snprintf(key, sizeof key, "%s.rope.scaling.type", o->architecture);
+    if (gguf_has(file, key, NULL))
+        CHECK(gguf_get_string(file, key, &scaling, NULL) == STATUS_OK);
+    snprintf(o->scaling, sizeof o->scaling, "%.*s", (int)scaling.size, scaling.data);
     CHECK(gguf_get_array(file, "tokenizer.ggml.tokens", GGUF_STRING, &tokens, NULL) == STATUS_OK);
     o->vocabulary = (int)tokens.count;
     return o;
@@ -123,22 +132,48 @@ static bool is_local(const llama_oracle *o, int layer)
     return o->period > 0 && (layer + 1) % o->period != 0;
 }
 
+// The angle from one position to the next of pair i of a layer that sees everything, without the
+// file's divisor.
+static double yarn_frequency(const llama_oracle *o, int i)
+{
+    const double pi = 3.14159265358979323846;
+    double d = o->head_size, trained = pow(o->base, -2 * i / d);
+    double low = floor(d * log(o->original / (32 * 2 * pi)) / (2 * log(o->base)));
+    double high = ceil(d * log(o->original / (1 * 2 * pi)) / (2 * log(o->base)));
+    low = fmax(low, 0);
+    high = fmin(high, d - 1);
+    double ramp = fmin(1, fmax(0, (i - low) / fmax(0.001, high - low)));
+    return trained / o->factor * ramp + trained * (1 - ramp);
+}
+
 // Rotate the pairs of every head in `x` [count][heads][head_size]: neighbours in llama, elements of
 // both halves elsewhere.
 static void rotate(const llama_oracle *o, int layer, double *x, int count, int heads)
 {
-    float *divisors = tensor_values(o, -1, "rope_freqs.weight");
     bool neighbours = strcmp(o->architecture, "llama") == 0, local = is_local(o, layer);
-    double base = local ? 10000 : o->base, linear = local ? 1 : o->linear;
+    bool yarn = !local && strcmp(o->scaling, "yarn") == 0;
+    bool lists = !local && strcmp(o->scaling, "longrope") == 0;
+    const char *list = o->context > o->original ? "rope_factors_long" : "rope_factors_short";
+    char name[64];
+    snprintf(name, sizeof name, "%s.weight", lists ? list : "rope_freqs");
+    float *divisors = local ? NULL : tensor_values(o, -1, name);
+    double base = local ? 10000 : o->base, factor = local || yarn || lists ? 1 : o->factor;
+    double magnitude = yarn ? 0.1 * log(o->factor) + 1 : 1;
+    if (yarn && o->attention > 0)
+        magnitude *= o->attention;
+    if (lists)
+        magnitude = o->attention > 0
+                        ? o->attention
+                        : sqrt(1 + log(fmax(1, o->context / o->original)) / log(o->original));
     int half = o->head_size / 2;
     for (int r = 0; r < count; r++)
         for (int h = 0; h < heads; h++)
             for (int i = 0; i < half; i++) {
                 double *head = x + (r * heads + h) * o->head_size;
                 double *a = head + (neighbours ? 2 * i : i), *b = a + (neighbours ? 1 : half);
-                double angle = r / linear / (divisors && !local ? (double)divisors[i] : 1) *
-                               pow(base, -2.0 * i / o->head_size);
-                double first = *a, second = *b;
+                double turn = yarn ? yarn_frequency(o, i) : pow(base, -2.0 * i / o->head_size);
+                double angle = r * turn / factor / (divisors ? (double)divisors[i] : 1);
+                double first = *a * magnitude, second = *b * magnitude;
                 *a = first * cos(angle) - second * sin(angle);
                 *b = first * sin(angle) + second * cos(angle);
             }

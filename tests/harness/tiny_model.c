@@ -130,15 +130,18 @@ static void metadata_put(gguf_builder *b, const tiny_model *o)
         key_put(b, o, key_named(o, "attention.sliding_window", key), o->window);
     if (o->window_period > 0)
         key_put(b, o, key_named(o, "attention.sliding_window_pattern", key), o->window_period);
-    if (o->rope_linear > 0) {
-        gguf_builder_string(b, key_named(o, "rope.scaling.type", key), "linear");
-        gguf_builder_f32(b, key_named(o, "rope.scaling.factor", key), (float)o->rope_linear);
-    }
+    if (o->rope_scaling)
+        gguf_builder_string(b, key_named(o, "rope.scaling.type", key), o->rope_scaling);
+    if (o->rope_factor > 0)
+        gguf_builder_f32(b, key_named(o, "rope.scaling.factor", key), (float)o->rope_factor);
+    if (o->rope_original > 0)
+        key_put(b, o, key_named(o, "rope.scaling.original_context_length", key), o->rope_original);
+    if (o->rope_attention > 0)
+        gguf_builder_f32(b, key_named(o, "rope.scaling.attn_factor", key),
+                         (float)o->rope_attention);
     for (size_t i = 0; i < sizeof o->keys / sizeof o->keys[0]; i++)
         if (o->keys[i].key)
             gguf_builder_u32(b, o->keys[i].key, o->keys[i].value);
-    if (o->extra_string_key)
-        gguf_builder_string(b, o->extra_string_key, o->extra_string);
 }
 
 static void half_put(buffer *data, float value)
@@ -283,6 +286,26 @@ static void layer_put(writer *w, const tiny_model *o, int layer)
     }
 }
 
+static void divisors_put(writer *w, const tiny_model *o)
+{
+    const struct {
+        const char *name;
+        bool wanted;
+        float odd, even; // of the slower half of the pairs
+    } lists[] = {
+        { "rope_freqs.weight", o->rope_divisors, 8, 3.25f },
+        { "rope_factors_long.weight", o->rope_lists, 7, 2.5f },
+        { "rope_factors_short.weight", o->rope_lists, 1.5f, 1.25f },
+    };
+    for (size_t list = 0; list < sizeof lists / sizeof lists[0]; list++) {
+        float divisors[512];
+        for (int i = 0; i < o->head_size / 2; i++)
+            divisors[i] = i < o->head_size / 4 ? 1 : i % 2 ? lists[list].odd : lists[list].even;
+        if (lists[list].wanted)
+            tensor_put(w, lists[list].name, TENSOR_F32, 1, o->head_size / 2, divisors);
+    }
+}
+
 buffer tiny_model_build(const tiny_model *o)
 {
     writer w = { .random = random_mix(o->seed), .left_out = o->left_out };
@@ -299,12 +322,7 @@ buffer tiny_model_build(const tiny_model *o)
     random_put(&w, "output_norm.weight", TENSOR_F32, 1, o->width, 1, 0.2f);
     if (o->untied || o->nan_token > 0)
         random_put(&w, "output.weight", o->head_type, rows, o->width, 0, 0.3f);
-    if (o->rope_divisors) {
-        float divisors[512];
-        for (int i = 0; i < o->head_size / 2; i++)
-            divisors[i] = i < o->head_size / 4 ? 1 : i % 2 ? 8 : 3.25f;
-        tensor_put(&w, "rope_freqs.weight", TENSOR_F32, 1, o->head_size / 2, divisors);
-    }
+    divisors_put(&w, o);
     if (o->extra_tensor)
         random_put(&w, o->extra_tensor, TENSOR_F32, 1, 64, 1, 0.2f);
     return gguf_builder_finish(&w.builder);

@@ -23,18 +23,21 @@ typedef struct tiny_model {
     const char *architecture; // "llama", "qwen2" or "gemma3"; the last needs a window
     int layers, width, heads, kv_heads, head_size, feed_forward;
     int context;
-    tensor_type type;      // of the matrices
-    tensor_type head_type; // of the embedding and the head
-    bool untied;           // an output.weight of its own
-    bool biased;           // biases of q, k and v
-    bool rope_divisors;    // rope_freqs.weight as Llama 3 has it
-    double rope_linear;    // rope.scaling.type linear with this factor; 0: none
-    int window;            // attention.sliding_window; 0: none
-    int window_period;     // attention.sliding_window_pattern; 0: no such key
-    int extra_rows;        // embedding rows that the tokenizer does not know
-    int nan_token;         // this token's embedding is NaN (F32 and F16 heads); 0: none
+    tensor_type type;         // of the matrices
+    tensor_type head_type;    // of the embedding and the head
+    bool untied;              // an output.weight of its own
+    bool biased;              // biases of q, k and v
+    bool rope_divisors;       // rope_freqs.weight as Llama 3 has it
+    const char *rope_scaling; // rope.scaling.type; NULL: no such key
+    double rope_factor;       // rope.scaling.factor; 0: no such key
+    int rope_original;        // rope.scaling.original_context_length; 0: no such key
+    double rope_attention;    // rope.scaling.attn_factor; 0: no such key
+    bool rope_lists;          // rope_factors_long.weight and rope_factors_short.weight
+    int window;               // attention.sliding_window; 0: none
+    int window_period;        // attention.sliding_window_pattern; 0: no such key
+    int extra_rows;           // embedding rows that the tokenizer does not know
+    int nan_token;            // this token's embedding is NaN (F32 and F16 heads); 0: none
     tiny_model_key keys[2];
-    const char *extra_string_key, *extra_string; // a string key, where not NULL
     const char *extra_tensor; // a vector of 64 floats of this name, where not NULL
     const char *left_out;     // the tensor of this name is not written
 } tiny_model;

@@ -114,13 +114,38 @@ static void features_that_are_not_computed_are_refused(void **state)
     o.keys[0] = (tiny_model_key){ "llama.final_logit_softcapping", 30 };
     refused(&o, STATUS_UNSUPPORTED, "final_logit_softcapping");
     o.keys[0] = (tiny_model_key){ NULL, 0 };
-    o.extra_string_key = "llama.rope.scaling.type";
-    o.extra_string = "yarn";
-    refused(&o, STATUS_UNSUPPORTED, "yarn");
-    o.extra_string = "none";
+}
+
+static void b053_unknown_scalings_are_refused_not_ignored(void **state)
+{
+    (void)state;
+    tiny_model o = tiny_model_default(1);
     model_config config;
     error failure = { 0 };
+    const char *const unknown[] = { "dynamic", "llama3", "su", "" };
+    for (size_t i = 0; i < sizeof unknown / sizeof unknown[0]; i++) {
+        o.rope_scaling = unknown[i];
+        refused(&o, STATUS_UNSUPPORTED, "llama.rope.scaling.type is \"");
+    }
+    o.rope_scaling = "none";
     assert_int_equal(model_try(&o, &config, &failure), STATUS_OK);
+    o.rope_scaling = "yarn";
+    o.rope_factor = 4;
+    refused(&o, STATUS_BAD_FILE, "llama.rope.scaling.original_context_length");
+    o.rope_original = 512;
+    assert_int_equal(model_try(&o, &config, &failure), STATUS_OK);
+    o.rope_factor = 0.5;
+    refused(&o, STATUS_BAD_FILE, "llama.rope.scaling.factor");
+    o.rope_scaling = "longrope"; // without its lists
+    o.rope_factor = 0;
+    refused(&o, STATUS_BAD_FILE, "rope_factors_short");
+    o.rope_lists = true;
+    assert_int_equal(model_try(&o, &config, &failure), STATUS_OK);
+    o.rope_scaling = "linear"; // which does not read them
+    refused(&o, STATUS_UNSUPPORTED, "rope_factors_");
+    o.rope_lists = false;
+    o.keys[0] = (tiny_model_key){ "llama.rope.scaling.yarn_log_multiplier", 1 };
+    refused(&o, STATUS_UNSUPPORTED, "yarn_log_multiplier");
 }
 
 static void families_differ_in_what_they_accept(void **state)
@@ -144,7 +169,7 @@ static void families_differ_in_what_they_accept(void **state)
     o.biased = false;
     assert_int_equal(model_try(&o, &c, &failure), STATUS_OK);
     assert_true(c.embedding_scale == 8 && c.window == 64 && c.window_period == 6);
-    assert_true(c.local_rope_base == 10000);
+    assert_true(c.local_rope.base == 10000);
     assert_true(model_layer_is_local(&c, 0) && !model_layer_is_local(&c, 5));
     o.left_out = "blk.1.post_ffw_norm.weight";
     refused(&o, STATUS_BAD_FILE, "blk.1.post_ffw_norm.weight");
@@ -204,6 +229,7 @@ int main(void)
         cmocka_unit_test(a_whole_file_is_understood),
         cmocka_unit_test(sizes_that_disagree_with_the_tensors_are_refused),
         cmocka_unit_test(features_that_are_not_computed_are_refused),
+        cmocka_unit_test(b053_unknown_scalings_are_refused_not_ignored),
         cmocka_unit_test(families_differ_in_what_they_accept),
         cmocka_unit_test(a_tensor_too_few_or_too_many_is_refused),
         cmocka_unit_test(a_turn_end_of_its_own_is_one_of_the_end_ids),

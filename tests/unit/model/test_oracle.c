@@ -108,15 +108,41 @@ static void a_head_size_of_its_own_matches(void **state)
     float_expect(&o);
 }
 
-static void rotation_divisors_and_linear_scaling_match(void **state)
+static void every_rotation_scaling_matches(void **state)
 {
     (void)state;
-    tiny_model o = tiny_model_default(5);
-    o.rope_divisors = true;
-    float_expect(&o);
-    o.rope_divisors = false;
-    o.rope_linear = 4;
-    float_expect(&o);
+    const struct {
+        const char *type;
+        double factor;
+        int original;
+        double attention;
+        bool divisors, lists;
+    } cases[] = {
+        { .divisors = true }, // Llama 3
+        { "none", 0, 0, 0, true, false },
+        { "linear", 4, 0, 0, false, false },
+        { "yarn", 4, 32, 0, false, false },
+        { "yarn", 4, 512, 0, false, false },
+        { "yarn", 8, 512, 0.75, true, false },
+        { "longrope", 0, 512, 0, false, true }, // the long list: trained for 2,048
+        { "longrope", 4, 2048, 0, false, true },
+        { "longrope", 4, 512, 1.125, false, true },
+    };
+    const char *const architectures[] = { "llama", "qwen2" };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        for (int k = 0; k < 2; k++) {
+            tiny_model o = tiny_model_default(5);
+            o.architecture = architectures[k];
+            o.head_size = 32; // more pairs than the default's, for the ramps
+            o.rope_scaling = cases[i].type;
+            o.rope_factor = cases[i].factor;
+            o.rope_original = cases[i].original;
+            o.rope_attention = cases[i].attention;
+            o.rope_divisors = cases[i].divisors;
+            o.rope_lists = cases[i].lists;
+            print_message("%s %s: ", o.architecture, cases[i].type ? cases[i].type : "rope_freqs");
+            float_expect(&o);
+        }
 }
 
 static void an_attention_window_matches(void **state)
@@ -154,7 +180,8 @@ static void gemma3_matches_with_windows_and_its_norms(void **state)
     tiny_model o = tiny_gemma(10);
     float_expect(&o);
     o.window_period = 2;
-    o.rope_linear = 8; // of the global layers alone
+    o.rope_scaling = "linear"; // of the global layers alone
+    o.rope_factor = 8;
     float_expect(&o);
 }
 
@@ -195,21 +222,40 @@ static void logits_have_the_same_bits_however_the_prompt_is_cut(void **state)
     }
 }
 
-static void the_rotation_table_follows_its_formula_far_out(void **state)
+// The divisors that Llama 3's converters write, and the angle that its publication gives.
+static double llama3_frequency(double base, int dims, int pair, double factor)
+{
+    const double pi = 3.14159265358979323846, low = 1, high = 4, original = 8192;
+    double trained = pow(base, -2.0 * pair / dims), length = 2 * pi / trained;
+    double t = (original / length - low) / (high - low);
+    if (length < original / high)
+        return trained;
+    if (length > original / low)
+        return trained / factor;
+    return (1 - t) * trained / factor + t * trained;
+}
+
+static void b053_the_rotation_table_follows_llama3_scaling_far_out(void **state)
 {
     (void)state;
-    const int32_t positions[] = { 0, 1000, 8192, 20000 };
-    model_config c = { .rope_base = 500000, .rope_scale = 1, .rope_dims = 64 };
-    for (size_t i = 0; i < sizeof positions / sizeof positions[0]; i++)
-        for (int32_t pair = 0; pair < 32; pair++) {
-            float cosine, sine;
-            double divisor = pair < 16 ? 1 : 8;
-            double angle = positions[i] / divisor * pow(500000, -2.0 * pair / 64);
-            model_rope_rotation(model_rope_frequency(&c, divisor, pair), positions[i], &cosine,
-                                &sine);
-            assert_true(fabs((double)cosine - cos(angle)) < 1e-7);
-            assert_true(fabs((double)sine - sin(angle)) < 1e-7);
-        }
+    const int32_t positions[] = { 0, 1000, 8192, 20000, 131071 };
+    const double factors[] = { 1, 8, 32 };
+    enum { DIMS = 128 };
+    for (size_t f = 0; f < sizeof factors / sizeof factors[0]; f++)
+        for (size_t i = 0; i < sizeof positions / sizeof positions[0]; i++)
+            for (int32_t pair = 0; pair < DIMS / 2; pair++) {
+                model_rope rope = { .base = 500000, .factor = 1, .dims = DIMS, .magnitude = 1 };
+                double turn = llama3_frequency(rope.base, DIMS, pair, factors[f]);
+                // The file holds the divisor as a float.
+                float divisor = (float)(pow(rope.base, -2.0 * pair / DIMS) / turn);
+                double angle = positions[i] * pow(rope.base, -2.0 * pair / DIMS) / (double)divisor;
+                float cosine, sine;
+                long double frequency = model_rope_frequency(&rope, (double)divisor, pair);
+                model_rope_rotation(&rope, frequency, positions[i], &cosine, &sine);
+                assert_true(fabs((double)frequency / turn - 1) < 1e-5);
+                assert_true(fabs((double)cosine - cos(angle)) < 1e-7);
+                assert_true(fabs((double)sine - sin(angle)) < 1e-7);
+            }
 }
 
 int main(void)
@@ -219,13 +265,13 @@ int main(void)
         cmocka_unit_test(one_key_head_for_all_and_one_for_each_match),
         cmocka_unit_test(an_untied_head_with_biases_and_padding_rows_matches),
         cmocka_unit_test(a_head_size_of_its_own_matches),
-        cmocka_unit_test(rotation_divisors_and_linear_scaling_match),
+        cmocka_unit_test(every_rotation_scaling_matches),
         cmocka_unit_test(an_attention_window_matches),
         cmocka_unit_test(qwen2_matches_with_biases_and_halves_that_rotate),
         cmocka_unit_test(gemma3_matches_with_windows_and_its_norms),
         cmocka_unit_test(quantised_weights_stay_close),
         cmocka_unit_test(logits_have_the_same_bits_however_the_prompt_is_cut),
-        cmocka_unit_test(the_rotation_table_follows_its_formula_far_out),
+        cmocka_unit_test(b053_the_rotation_table_follows_llama3_scaling_far_out),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
