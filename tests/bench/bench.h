@@ -1,5 +1,5 @@
-// penstock-bench: measures the engine, the hand-off and a running server. One JSON object a line on
-// standard output with
+// penstock-bench: measures the engine, the hand-off, a running server and the tokenizer. One JSON
+// object a line on standard output with
 // --json, else a short table; progress and errors on standard error. Each sub-command is one file;
 // main.c holds the table.
 #pragma once
@@ -14,6 +14,7 @@ int bench_chunks(int argc, char **argv);
 int bench_engine(int argc, char **argv);
 int bench_handoff(int argc, char **argv);
 int bench_serve(int argc, char **argv);
+int bench_tokenizer(int argc, char **argv);
 
 // Seconds of the monotonic clock.
 double bench_now(void);
