@@ -65,3 +65,47 @@ void small_tokenizer_put(gguf_builder *b, const small_tokenizer *what)
         gguf_put_u32(&b->keys, i < 256 + merges ? 1 : i < 256 + merges + controls ? 3 : 4);
     gguf_builder_strings(b, "tokenizer.ggml.merges", what->merges, merges);
 }
+
+static void put_texts(buffer *keys, const char *const *texts)
+{
+    for (size_t i = 0; texts != NULL && texts[i] != NULL; i++)
+        gguf_put_string(keys, slice_of(texts[i]));
+}
+
+void small_tokenizer_put_pieces(gguf_builder *b, const small_pieces *what)
+{
+    const size_t counts[] = { 1, what->bytes ? 256 : 0, count_of(what->pieces),
+                              count_of(what->controls), count_of(what->user_defined) };
+    const uint32_t kinds[] = { 2, 6, 1, 3, 4 }; // unknown, byte, normal, control, user-defined
+    size_t count = 0;
+    for (int part = 0; part < 5; part++)
+        count += counts[part];
+    gguf_builder_string(b, "tokenizer.ggml.model", "llama");
+    gguf_builder_key(b, "tokenizer.ggml.tokens", 9);
+    gguf_put_u32(&b->keys, 8);
+    gguf_put_u64(&b->keys, count);
+    gguf_put_string(&b->keys, SLICE("<unk>"));
+    for (unsigned byte = 0; byte < counts[1]; byte++) {
+        buffer text = { 0 };
+        buffer_printf(&text, "<0x%02X>", byte);
+        gguf_put_string(&b->keys, buffer_slice(&text));
+        buffer_close(&text);
+    }
+    put_texts(&b->keys, what->pieces);
+    put_texts(&b->keys, what->controls);
+    put_texts(&b->keys, what->user_defined);
+    gguf_builder_key(b, "tokenizer.ggml.scores", 9);
+    gguf_put_u32(&b->keys, 6);
+    gguf_put_u64(&b->keys, count);
+    for (size_t i = 0; i < count; i++) {
+        float score = -(float)i;
+        buffer_append(&b->keys, &score, sizeof(score));
+    }
+    gguf_builder_key(b, "tokenizer.ggml.token_type", 9);
+    gguf_put_u32(&b->keys, 5);
+    gguf_put_u64(&b->keys, count);
+    for (int part = 0; part < 5; part++)
+        for (size_t i = 0; i < counts[part]; i++)
+            gguf_put_u32(&b->keys, kinds[part]);
+    gguf_builder_u32(b, "tokenizer.ggml.unknown_token_id", 0);
+}
