@@ -5,7 +5,7 @@
 void stream_begin(stream *s, const request *r, const tokenizer *tokens)
 {
     *s = (stream){ .request = r };
-    s->decoder = detokenizer_begin(tokens, !r->skip_special_tokens);
+    s->decoder = detokenizer_continue(tokens, !r->skip_special_tokens);
 }
 
 void stream_close(stream *s)

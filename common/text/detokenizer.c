@@ -9,6 +9,11 @@ detokenizer detokenizer_begin(const tokenizer *t, bool keep_control)
                           .drop_space = tokenizer_adds_space(t) };
 }
 
+detokenizer detokenizer_continue(const tokenizer *t, bool keep_control)
+{
+    return (detokenizer){ .tokens = t, .keep_control = keep_control };
+}
+
 status detokenizer_push(detokenizer *d, int32_t id, buffer *text)
 {
     if (id < 0 || id >= tokenizer_token_count(d->tokens))
@@ -79,5 +84,5 @@ void detokenizer_end(detokenizer *d, buffer *text)
 {
     if (d->held_count > 0)
         buffer_append_text(text, UNICODE_REPLACEMENT);
-    *d = detokenizer_begin(d->tokens, d->keep_control);
+    d->held_count = 0;
 }

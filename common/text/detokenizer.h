@@ -17,13 +17,16 @@ typedef struct detokenizer {
     uint8_t held_count; // 0..3 between calls
 } detokenizer;
 
-// `t` must outlive it.
+// The text of a whole prompt: the space that the tokenizer put in front of it is dropped again. `t`
+// must outlive it.
 detokenizer detokenizer_begin(const tokenizer *t, bool keep_control);
+// What goes on from a text, such as an answer: a space in front is part of it.
+detokenizer detokenizer_continue(const tokenizer *t, bool keep_control);
 // Append what `id` completes to `text`; it may be nothing. An id that the vocabulary lacks:
 // STATUS_NOT_FOUND, nothing changes.
 status detokenizer_push(detokenizer *d, int32_t id, buffer *text);
 // Raw bytes as if a token had them (forced prefixes, tests).
 void detokenizer_push_bytes(detokenizer *d, slice bytes, buffer *text);
 // The end of the answer: an unfinished character
-// becomes one U+FFFD. Ready for a new text afterwards.
+// becomes one U+FFFD. Nothing may follow.
 void detokenizer_end(detokenizer *d, buffer *text);

@@ -1,5 +1,5 @@
-// Streaming text: B032 (no half characters, no false
-// U+FFFD) and B033 (an answer that ends inside one).
+// Streaming text: B032 (no half characters, no false U+FFFD), B033 (an answer that ends inside one)
+// and B034 (spaces in front).
 #include "text/detokenizer.h"
 
 #include "text/unicode.h"
@@ -157,6 +157,50 @@ static void the_text_does_not_depend_on_token_borders(void **state)
     }
 }
 
+// A SentencePiece vocabulary: every word brings its space, and a text begins with one more.
+static void b034_only_the_space_in_front_of_a_prompt_is_dropped(void **state)
+{
+    (void)state;
+    enum { SPACE = 1, FOUR, PARIS, IS };
+    const char *pieces[] = { "\xe2\x96\x81", "\xe2\x96\x81\xe2\x96\x81\xe2\x96\x81\xe2\x96\x81",
+                             "\xe2\x96\x81Paris", "is", NULL };
+    const struct {
+        int32_t ids[4];
+        int count;
+        const char *whole, *continued;
+    } cases[] = {
+        { { PARIS, SPACE, IS, PARIS }, 4, "Paris is Paris", " Paris is Paris" },
+        { { FOUR, IS }, 2, "   is", "    is" },
+        { { IS, PARIS }, 2, "is Paris", "is Paris" },
+        { { SPACE, SPACE, PARIS }, 3, "  Paris", "   Paris" },
+    };
+    gguf_builder b = { 0 };
+    gguf *file;
+    error failure = { 0 };
+    tokenizer *t;
+    small_tokenizer_put_pieces(&b, &(small_pieces){ .pieces = pieces });
+    gguf_builder_bool(&b, "tokenizer.ggml.add_bos_token", false);
+    buffer bytes = gguf_builder_finish(&b);
+    assert_int_equal(gguf_open_memory(bytes.data, bytes.size, "m", &file, &failure), STATUS_OK);
+    if (tokenizer_open(file, &t, &failure) != STATUS_OK)
+        fail_msg("%s", failure.text);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        buffer whole = { 0 }, continued = { 0 };
+        detokenizer prompt = detokenizer_begin(t, false), answer = detokenizer_continue(t, false);
+        for (int k = 0; k < cases[i].count; k++) {
+            detokenizer_push(&prompt, cases[i].ids[k], &whole);
+            detokenizer_push(&answer, cases[i].ids[k], &continued);
+        }
+        assert_string_equal(whole.data, cases[i].whole);
+        assert_string_equal(continued.data, cases[i].continued);
+        buffer_close(&whole);
+        buffer_close(&continued);
+    }
+    tokenizer_close(t);
+    gguf_close(file);
+    buffer_close(&bytes);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -166,6 +210,7 @@ int main(void)
         cmocka_unit_test(control_tokens_are_dropped_or_kept),
         cmocka_unit_test(b057_an_id_outside_the_vocabulary_is_refused),
         cmocka_unit_test(the_text_does_not_depend_on_token_borders),
+        cmocka_unit_test(b034_only_the_space_in_front_of_a_prompt_is_dropped),
     };
     return cmocka_run_group_tests(tests, open_tokens, close_tokens);
 }
