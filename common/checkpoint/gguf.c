@@ -61,9 +61,12 @@ bool gguf_take_string(gguf_reader *r, slice *value)
 static status read_version(gguf *file, gguf_reader *r, error *failure)
 {
     char magic[4];
+    // Safetensors: 8 bytes of a length, then JSON.
+    bool json = r->left > 8 && r->at[8] == '{';
     if (!take(r, magic, 4) || memcmp(magic, "GGUF", 4) != 0)
         return gguf_fail(file, failure, SLICE("magic"),
-                         "not a GGUF file: its first 4 bytes are not \"GGUF\"");
+                         "not a GGUF file: its first 4 bytes are not \"GGUF\"%s",
+                         json ? "; it looks like safetensors, which is not supported" : "");
     if (!gguf_take_u32(r, &file->version))
         return gguf_fail(file, failure, SLICE("version"), "the file ends inside its version");
     // A big-endian file has no marker of its own: its version comes out byte-swapped.

@@ -22,7 +22,7 @@ static gguf *open_bytes(const buffer *bytes)
     return file;
 }
 
-static void every_integer_kind_widens_if_the_value_fits(void **state)
+static void b046_every_integer_kind_widens_if_the_value_fits(void **state)
 {
     (void)state;
     gguf_builder b = { 0 };
@@ -198,7 +198,7 @@ static void type_numbers_match_their_rows(void **state)
     assert_string_equal(gguf_type_name(GGUF_TYPE_IQ4_XS), "IQ4_XS");
 }
 
-static void the_digest_is_the_hash_of_the_bytes_and_shrinking_is_noticed(void **state)
+static void b047_the_digest_is_the_hash_of_the_bytes_and_shrinking_is_noticed(void **state)
 {
     (void)state;
     char path[] = "/tmp/penstock-gguf-XXXXXX";
@@ -231,12 +231,12 @@ static void the_digest_is_the_hash_of_the_bytes_and_shrinking_is_noticed(void **
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_integer_kind_widens_if_the_value_fits),
+        cmocka_unit_test(b046_every_integer_kind_widens_if_the_value_fits),
         cmocka_unit_test(a_value_is_found_absent_or_of_the_wrong_kind),
         cmocka_unit_test(arrays_are_read_by_element),
         cmocka_unit_test(tensors_are_found_with_shape_bytes_and_data),
         cmocka_unit_test(type_numbers_match_their_rows),
-        cmocka_unit_test(the_digest_is_the_hash_of_the_bytes_and_shrinking_is_noticed),
+        cmocka_unit_test(b047_the_digest_is_the_hash_of_the_bytes_and_shrinking_is_noticed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

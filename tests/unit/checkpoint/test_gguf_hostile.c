@@ -236,7 +236,40 @@ static void b096_rows_must_be_whole_blocks_of_a_known_type(void **state)
     one_tensor("t", DIMENSIONS(32), 4, 0, 64, "tensor t has type 4 (Q4_2), which is not supported");
     one_tensor("t", DIMENSIONS(32), 5, 0, 64, "type 5 (Q4_3)");
     one_tensor("t", DIMENSIONS(32), 99, 0, 64, "type 99 (unknown)");
+    one_tensor("t", DIMENSIONS(32), 31, 0, 64, "type 31 (");
     one_tensor("t", DIMENSIONS(32), 4294967295u, 0, 64, "type 4294967295 (unknown)");
+}
+
+static void b051_a_part_of_a_split_model_is_refused(void **state)
+{
+    (void)state;
+    gguf_builder b = { 0 };
+    gguf_builder_u32(&b, "split.no", 1);
+    gguf_builder_u32(&b, "split.count", 3);
+    refused(&b, "one of 3 parts of a split model");
+}
+
+// B050, B090 to B095: GPTQ, AWQ and FP8 weights come as safetensors.
+static void b050_b090_to_b095_safetensors_is_refused_by_name(void **state)
+{
+    (void)state;
+    static const char header[] =
+        "{\"l.qzeros\":{\"dtype\":\"I32\",\"shape\":[2,2],\"data_offsets\":[0,16]}}";
+    const uint64_t sizes[] = { sizeof(header) - 1, 0, 7, 1ull << 31, UINT64_MAX };
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        buffer bytes = { 0 };
+        gguf *file = NULL;
+        error failure = { 0 };
+        gguf_put_u64(&bytes, sizes[i]);
+        buffer_append_text(&bytes, header);
+        buffer_append(&bytes, "0123456789abcdef", 16);
+        assert_int_equal(gguf_open_memory(bytes.data, bytes.size, "m.safetensors", &file, &failure),
+                         STATUS_BAD_FILE);
+        assert_non_null(strstr(failure.text, "m.safetensors: not a GGUF file"));
+        assert_non_null(strstr(failure.text, "safetensors, which is not supported"));
+        assert_null(file);
+        buffer_close(&bytes);
+    }
 }
 
 static void headers_that_are_not_ours_are_named(void **state)
@@ -248,8 +281,6 @@ static void headers_that_are_not_ours_are_named(void **state)
     refused(&b, "GGUF version 4");
     b.version = 3u << 24;
     refused(&b, "a big-endian GGUF file (version 3 byte-swapped)");
-    gguf_builder_u32(&b, "split.count", 3);
-    refused(&b, "one of 3 parts of a split model");
     const uint32_t alignments[] = { 0, 1, 4, 33, 1u << 21, 4294967295u };
     for (size_t i = 0; i < sizeof(alignments) / sizeof(alignments[0]); i++) {
         gguf_builder_u32(&b, "general.alignment", alignments[i]);
@@ -326,6 +357,8 @@ int main(void)
         cmocka_unit_test(b096_rows_must_be_whole_blocks_of_a_known_type),
         cmocka_unit_test(headers_that_are_not_ours_are_named),
         cmocka_unit_test(a_damaged_byte_never_leads_outside_the_file),
+        cmocka_unit_test(b051_a_part_of_a_split_model_is_refused),
+        cmocka_unit_test(b050_b090_to_b095_safetensors_is_refused_by_name),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
