@@ -208,7 +208,7 @@ static void check_unit_vectors(device *d)
     }
 }
 
-static void unit_vectors_pick_columns(void **state)
+static void b097_unit_vectors_pick_columns(void **state)
 {
     (void)state;
     for_each_level(check_unit_vectors);
@@ -349,7 +349,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(products_match_double_precision),
-        cmocka_unit_test(unit_vectors_pick_columns),
+        cmocka_unit_test(b097_unit_vectors_pick_columns),
         cmocka_unit_test(a_row_does_not_depend_on_its_batch),
         cmocka_unit_test(what_is_no_number_stays_so),
         cmocka_unit_test(the_largest_sums_do_not_overflow),

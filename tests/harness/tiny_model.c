@@ -241,6 +241,24 @@ static void random_put(writer *w, const char *name, tensor_type type, int rows, 
     free(values);
 }
 
+// Row 2j + t of a head is row t * size / 2 + j of the same head before.
+static void permuted_put(writer *w, const char *name, tensor_type type, int rows, int columns,
+                         int head_size, float deviation)
+{
+    float *values = tensor_draw(w, (size_t)rows * (size_t)columns, 0, deviation);
+    float *permuted = malloc((size_t)rows * (size_t)columns * sizeof *permuted);
+    CHECK(permuted);
+    for (int row = 0; row < rows; row++) {
+        int in_head = row % head_size, from = in_head % 2 * head_size / 2 + in_head / 2;
+        memcpy(permuted + (size_t)row * (size_t)columns,
+               values + (size_t)(row - in_head + from) * (size_t)columns,
+               (size_t)columns * sizeof *values);
+    }
+    tensor_put(w, name, type, rows, columns, permuted);
+    free(permuted);
+    free(values);
+}
+
 static void layer_put(writer *w, const tiny_model *o, int layer)
 {
     int q = o->heads * o->head_size, kv = o->kv_heads * o->head_size;
@@ -260,8 +278,12 @@ static void layer_put(writer *w, const tiny_model *o, int layer)
     char name[64];
     for (size_t i = 0; i < sizeof matrices / sizeof matrices[0]; i++) {
         snprintf(name, sizeof name, "blk.%d.%s.weight", layer, matrices[i].name);
-        random_put(w, name, o->type, matrices[i].rows, matrices[i].columns, 0,
-                   1.2f / sqrtf((float)matrices[i].columns));
+        float deviation = 1.2f / sqrtf((float)matrices[i].columns);
+        if (o->rope_permuted && i < 2)
+            permuted_put(w, name, o->type, matrices[i].rows, matrices[i].columns, o->head_size,
+                         deviation);
+        else
+            random_put(w, name, o->type, matrices[i].rows, matrices[i].columns, 0, deviation);
         snprintf(name, sizeof name, "blk.%d.%s.bias", layer, matrices[i].name);
         if (matrices[i].biased)
             random_put(w, name, TENSOR_F32, 1, matrices[i].rows, 0, 0.5f);
@@ -312,7 +334,8 @@ buffer tiny_model_build(const tiny_model *o)
     int rows = VOCABULARY + o->extra_rows;
     metadata_put(&w.builder, o);
     tokenizer_put(&w.builder, o);
-    float *embedding = tensor_draw(&w, (size_t)rows * (size_t)o->width, 0, 0.3f);
+    float *embedding =
+        tensor_draw(&w, (size_t)rows * (size_t)o->width, 0, 0.3f * (o->loud > 0 ? o->loud : 1));
     for (int i = 0; o->nan_token > 0 && i < o->width; i++)
         embedding[o->nan_token * o->width + i] = NAN;
     tensor_put(&w, "token_embd.weight", o->head_type, rows, o->width, embedding);

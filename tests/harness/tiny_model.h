@@ -35,8 +35,11 @@ typedef struct tiny_model {
     bool rope_lists;          // rope_factors_long.weight and rope_factors_short.weight
     int window;               // attention.sliding_window; 0: none
     int window_period;        // attention.sliding_window_pattern; 0: no such key
-    int extra_rows;           // embedding rows that the tokenizer does not know
-    int nan_token;            // this token's embedding is NaN (F32 and F16 heads); 0: none
+    bool rope_permuted; // rows of q and k as converters write them for llama files, so that the
+                        // model is the one that another architecture has without this
+    float loud;         // factor of the embedding; 0: 1
+    int extra_rows;     // embedding rows that the tokenizer does not know
+    int nan_token;      // this token's embedding is NaN (F32 and F16 heads); 0: none
     tiny_model_key keys[2];
     const char *extra_tensor; // a vector of 64 floats of this name, where not NULL
     const char *left_out;     // the tensor of this name is not written

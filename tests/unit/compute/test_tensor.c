@@ -52,7 +52,7 @@ static void floats_round_to_the_nearest_half(void **state)
     assert_int_equal(tensor_f32_to_f16(1e-30f), 0);
 }
 
-static void blocks_decode_as_the_format_says(void **state)
+static void b097_blocks_decode_as_the_format_says(void **state)
 {
     (void)state;
     uint8_t block[34];
@@ -143,7 +143,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_half_becomes_its_float_and_back),
         cmocka_unit_test(floats_round_to_the_nearest_half),
-        cmocka_unit_test(blocks_decode_as_the_format_says),
+        cmocka_unit_test(b097_blocks_decode_as_the_format_says),
         cmocka_unit_test(random_blocks_decode_element_by_element),
         cmocka_unit_test(rows_have_whole_blocks),
     };

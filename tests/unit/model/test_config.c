@@ -61,7 +61,7 @@ static void a_whole_file_is_understood(void **state)
     assert_int_equal(c.end_ids[1], 0);
 }
 
-static void sizes_that_disagree_with_the_tensors_are_refused(void **state)
+static void b049_sizes_that_disagree_with_the_tensors_are_refused(void **state)
 {
     (void)state;
     const struct {
@@ -114,6 +114,16 @@ static void features_that_are_not_computed_are_refused(void **state)
     o.keys[0] = (tiny_model_key){ "llama.final_logit_softcapping", 30 };
     refused(&o, STATUS_UNSUPPORTED, "final_logit_softcapping");
     o.keys[0] = (tiny_model_key){ NULL, 0 };
+}
+
+static void b096_types_that_are_not_computed_are_refused_by_name(void **state)
+{
+    (void)state;
+    tiny_model o = tiny_model_default(1);
+    o.type = (tensor_type)39; // which is no larger than what the builder writes for it
+    refused(&o, STATUS_UNSUPPORTED, "has type MXFP4; this build computes");
+    o.type = (tensor_type)20;
+    refused(&o, STATUS_UNSUPPORTED, "has type IQ4_NL; this build computes");
 }
 
 static void b053_unknown_scalings_are_refused_not_ignored(void **state)
@@ -182,7 +192,7 @@ static void families_differ_in_what_they_accept(void **state)
     refused(&o, STATUS_UNSUPPORTED, "gemma2");
 }
 
-static void a_tensor_too_few_or_too_many_is_refused(void **state)
+static void b051_a_tensor_too_few_or_too_many_is_refused(void **state)
 {
     (void)state;
     tiny_model o = tiny_model_default(1);
@@ -197,7 +207,7 @@ static void a_tensor_too_few_or_too_many_is_refused(void **state)
     refused(&o, STATUS_BAD_FILE, "token_embd.weight");
 }
 
-static void a_turn_end_of_its_own_is_one_of_the_end_ids(void **state)
+static void b056_a_turn_end_of_its_own_is_one_of_the_end_ids(void **state)
 {
     (void)state;
     tiny_model o = tiny_model_default(1);
@@ -209,7 +219,7 @@ static void a_turn_end_of_its_own_is_one_of_the_end_ids(void **state)
     assert_int_equal(c.end_ids[1], 9);
 }
 
-static void a_head_is_tied_where_the_file_has_none(void **state)
+static void b052_a_head_is_tied_where_the_file_has_none(void **state)
 {
     (void)state;
     tiny_model o = tiny_model_default(1);
@@ -227,13 +237,14 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_whole_file_is_understood),
-        cmocka_unit_test(sizes_that_disagree_with_the_tensors_are_refused),
+        cmocka_unit_test(b049_sizes_that_disagree_with_the_tensors_are_refused),
         cmocka_unit_test(features_that_are_not_computed_are_refused),
+        cmocka_unit_test(b096_types_that_are_not_computed_are_refused_by_name),
         cmocka_unit_test(b053_unknown_scalings_are_refused_not_ignored),
         cmocka_unit_test(families_differ_in_what_they_accept),
-        cmocka_unit_test(a_tensor_too_few_or_too_many_is_refused),
-        cmocka_unit_test(a_turn_end_of_its_own_is_one_of_the_end_ids),
-        cmocka_unit_test(a_head_is_tied_where_the_file_has_none),
+        cmocka_unit_test(b051_a_tensor_too_few_or_too_many_is_refused),
+        cmocka_unit_test(b056_a_turn_end_of_its_own_is_one_of_the_end_ids),
+        cmocka_unit_test(b052_a_head_is_tied_where_the_file_has_none),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -66,7 +66,7 @@ static void truth_expect(fixture *f, const engine_settings *settings)
     fixture_close(e);
 }
 
-static void among_sixteen_others(void **state)
+static void b059_b063_among_sixteen_others(void **state)
 {
     fixture *f = *state;
     engine_settings settings = fixture_settings(f->path);
@@ -111,7 +111,7 @@ static void with_other_pages_and_threads(void **state)
     truth_expect(f, &settings);
 }
 
-static void with_a_prefix_hit_and_without(void **state)
+static void b065_with_a_prefix_hit_and_without(void **state)
 {
     fixture *f = *state;
     engine_settings settings = fixture_settings(f->path);
@@ -132,7 +132,7 @@ static void with_a_prefix_hit_and_without(void **state)
 
 // B070: lengths around the page, each sent twice; where all is known the last page is copied and
 // one token computed.
-static void where_the_whole_prompt_is_known(void **state)
+static void b070_where_the_whole_prompt_is_known(void **state)
 {
     fixture *f = *state;
     const int32_t lengths[] = { 31, 32, 33, 64, 65, 96 }, reused[] = { 0, 31, 32, 63, 64, 95 };
@@ -183,7 +183,7 @@ static void when_a_crowd_has_one_beginning(void **state)
 
 // The journey of a hand-off without a network: the prompt on one engine, its pages copied into a
 // seat of another.
-static void when_the_prompt_was_computed_elsewhere(void **state)
+static void b062_when_the_prompt_was_computed_elsewhere(void **state)
 {
     fixture *f = *state;
     engine_settings settings = fixture_settings(f->path);
@@ -362,7 +362,7 @@ static void short_step(engine *e, short_of_pages *p)
         }
 }
 
-static void when_pages_are_short_and_it_is_preempted(void **state)
+static void b068_when_pages_are_short_and_it_is_preempted(void **state)
 {
     fixture *f = *state;
     static short_of_pages p;
@@ -395,16 +395,16 @@ static void when_pages_are_short_and_it_is_preempted(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(among_sixteen_others),
+        cmocka_unit_test(b059_b063_among_sixteen_others),
         cmocka_unit_test(with_chunks_and_steps_of_any_size),
         cmocka_unit_test(with_other_pages_and_threads),
-        cmocka_unit_test(with_a_prefix_hit_and_without),
-        cmocka_unit_test(where_the_whole_prompt_is_known),
+        cmocka_unit_test(b065_with_a_prefix_hit_and_without),
+        cmocka_unit_test(b070_where_the_whole_prompt_is_known),
         cmocka_unit_test(when_a_crowd_has_one_beginning),
-        cmocka_unit_test(when_the_prompt_was_computed_elsewhere),
+        cmocka_unit_test(b062_when_the_prompt_was_computed_elsewhere),
         cmocka_unit_test(when_it_moves_while_it_generates),
         cmocka_unit_test(when_it_is_recovered_half_way),
-        cmocka_unit_test(when_pages_are_short_and_it_is_preempted),
+        cmocka_unit_test(b068_when_pages_are_short_and_it_is_preempted),
     };
     const char *const architectures[] = { "llama", "qwen2", "gemma3" };
     int failed = 0;

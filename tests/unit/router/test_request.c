@@ -9,12 +9,29 @@
 #define P "{\"model\":\"m\",\"prompt\":\"abc\""
 #define H "{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]"
 
-static const struct {
+typedef struct body_case {
     request_kind kind;
     const char *body;
     status code;
     const char *param; // of a refusal
-} cases[] = {
+} body_case;
+
+static const body_case borders[] = {
+    { C, P ",\"temperature\":-1}", STATUS_INVALID, "temperature" },
+    { C, P ",\"temperature\":2.01}", STATUS_INVALID, "temperature" },
+    { C, P ",\"temperature\":1e-6,\"top_p\":0,\"top_k\":-1,\"min_p\":1}", STATUS_OK, NULL },
+    { C, P ",\"top_p\":1.0001}", STATUS_INVALID, "top_p" },
+    { C, P ",\"top_p\":-0.1}", STATUS_INVALID, "top_p" },
+    { C, P ",\"top_k\":-2}", STATUS_INVALID, "top_k" },
+    { C, P ",\"top_k\":1.5}", STATUS_INVALID, "top_k" },
+    { C, P ",\"min_p\":1.1}", STATUS_INVALID, "min_p" },
+    { C, P ",\"top_p\":0}", STATUS_OK, NULL },
+    { C, P ",\"top_p\":1e-9,\"top_k\":0,\"min_p\":0,\"temperature\":0}", STATUS_OK, NULL },
+    { C, P ",\"top_p\":1,\"top_k\":1,\"temperature\":2}", STATUS_OK, NULL },
+    { C, P ",\"top_k\":100000}", STATUS_OK, NULL },
+};
+
+static const body_case cases[] = {
     { C, P "}", STATUS_OK, NULL },
     { M, H "}", STATUS_OK, NULL },
     // Not JSON, or not an object.
@@ -57,14 +74,6 @@ static const struct {
     { C, P ",\"min_tokens\":9,\"max_tokens\":4}", STATUS_INVALID, "min_tokens" },
     // Sampling.
     { C, P ",\"temperature\":\"hot\"}", STATUS_INVALID, "temperature" },
-    { C, P ",\"temperature\":-1}", STATUS_INVALID, "temperature" },
-    { C, P ",\"temperature\":2.01}", STATUS_INVALID, "temperature" },
-    { C, P ",\"temperature\":1e-6,\"top_p\":0,\"top_k\":-1,\"min_p\":1}", STATUS_OK, NULL },
-    { C, P ",\"top_p\":1.0001}", STATUS_INVALID, "top_p" },
-    { C, P ",\"top_p\":-0.1}", STATUS_INVALID, "top_p" },
-    { C, P ",\"top_k\":-2}", STATUS_INVALID, "top_k" },
-    { C, P ",\"top_k\":1.5}", STATUS_INVALID, "top_k" },
-    { C, P ",\"min_p\":1.1}", STATUS_INVALID, "min_p" },
     { C, P ",\"presence_penalty\":-2.5}", STATUS_INVALID, "presence_penalty" },
     { C, P ",\"repetition_penalty\":0}", STATUS_INVALID, "repetition_penalty" },
     { C, P ",\"seed\":1.5}", STATUS_INVALID, "seed" },
@@ -158,26 +167,37 @@ static const struct {
     { C, P ",\"logits_hash\":true}", STATUS_INVALID, "logits_hash" },
 };
 
-static void every_body_is_understood_or_refused_by_name(void **state)
+static void bodies_expect(const body_case *list, size_t count)
 {
-    (void)state;
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    for (size_t i = 0; i < count; i++) {
         request r = { 0 };
         error failure;
-        status result = fixture_parse(cases[i].kind, slice_of(cases[i].body), 2048, &r, &failure);
-        if (result != cases[i].code)
-            fail_msg("%s: %s \"%s\", wanted %s", cases[i].body, status_name(result), failure.text,
-                     status_name(cases[i].code));
+        status result = fixture_parse(list[i].kind, slice_of(list[i].body), 2048, &r, &failure);
+        if (result != list[i].code)
+            fail_msg("%s: %s \"%s\", wanted %s", list[i].body, status_name(result), failure.text,
+                     status_name(list[i].code));
         if (result == STATUS_OK) {
             assert_true(r.prompt.count > 0 && r.max_tokens > 0);
             request_close(&r);
             continue;
         }
-        if (strcmp(failure.param, cases[i].param) != 0)
-            fail_msg("%s: param \"%s\", wanted \"%s\" (%s)", cases[i].body, failure.param,
-                     cases[i].param, failure.text);
+        if (strcmp(failure.param, list[i].param) != 0)
+            fail_msg("%s: param \"%s\", wanted \"%s\" (%s)", list[i].body, failure.param,
+                     list[i].param, failure.text);
         assert_true(strlen(failure.text) > 10);
     }
+}
+
+static void every_body_is_understood_or_refused_by_name(void **state)
+{
+    (void)state;
+    bodies_expect(cases, sizeof cases / sizeof *cases);
+}
+
+static void b060_borders_of_sampling_are_taken_or_refused_by_name(void **state)
+{
+    (void)state;
+    bodies_expect(borders, sizeof borders / sizeof *borders);
 }
 
 static void nesting_has_a_limit_before_anything_recurses(void **state)
@@ -291,7 +311,7 @@ static size_t control_count(const request *r)
     return count;
 }
 
-static void client_text_never_becomes_a_control_token(void **state)
+static void b029_client_text_never_becomes_a_control_token(void **state)
 {
     (void)state;
     request plain, forged;
@@ -315,7 +335,7 @@ static void client_text_never_becomes_a_control_token(void **state)
     request_close(&forged);
 }
 
-static void text_behind_a_nul_counts(void **state)
+static void b031_text_behind_a_nul_counts(void **state)
 {
     (void)state;
     request r;
@@ -352,9 +372,10 @@ int main(void)
         cmocka_unit_test(nesting_has_a_limit_before_anything_recurses),
         cmocka_unit_test(an_overflow_of_the_context_has_the_wording_that_clients_parse),
         cmocka_unit_test(fields_arrive_with_their_values),
-        cmocka_unit_test(client_text_never_becomes_a_control_token),
-        cmocka_unit_test(text_behind_a_nul_counts),
+        cmocka_unit_test(b029_client_text_never_becomes_a_control_token),
+        cmocka_unit_test(b031_text_behind_a_nul_counts),
         cmocka_unit_test(chat_without_a_template_is_refused_and_completions_work),
+        cmocka_unit_test(b060_borders_of_sampling_are_taken_or_refused_by_name),
     };
     return cmocka_run_group_tests(tests, fixture_open, fixture_close);
 }

@@ -40,7 +40,7 @@ static void cuts(const char *family, const char *text, const char *expected)
     pretokenizer_close(p);
 }
 
-static void families_cut_as_published(void **state)
+static void b036_families_cut_as_published(void **state)
 {
     (void)state;
     cuts("gpt-2", "It's 2024,  isn't IT'S", "It|'s| 2024|,| | isn|'t| IT|'|S");
@@ -62,7 +62,7 @@ static void families_cut_as_published(void **state)
          "a| \xe1\xa0\x8e|b");
 }
 
-static void names_without_a_row_are_refused(void **state)
+static void b036_names_without_a_row_are_refused(void **state)
 {
     (void)state;
     pretokenizer *p = NULL;
@@ -135,7 +135,7 @@ static void smollm_equals_digits_first_then_gpt2(void **state)
 }
 
 // Neither the matcher's stack nor its limits depend on the length of a piece.
-static void long_runs_are_cut_by_every_family(void **state)
+static void b030_long_runs_are_cut_by_every_family(void **state)
 {
     (void)state;
     static const char *const families[] = { "gpt-2", "smollm", "llama-bpe", "qwen2" };
@@ -162,10 +162,10 @@ static void long_runs_are_cut_by_every_family(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(families_cut_as_published),
-        cmocka_unit_test(names_without_a_row_are_refused),
+        cmocka_unit_test(b036_families_cut_as_published),
+        cmocka_unit_test(b036_names_without_a_row_are_refused),
         cmocka_unit_test(smollm_equals_digits_first_then_gpt2),
-        cmocka_unit_test(long_runs_are_cut_by_every_family),
+        cmocka_unit_test(b030_long_runs_are_cut_by_every_family),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

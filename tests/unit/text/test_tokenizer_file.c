@@ -1,5 +1,5 @@
 // What a file may say about its tokenizer: special ids (B056) and hostile metadata (B046),
-// SentencePiece on a small scale.
+// SentencePiece on a small scale (B029, B037).
 #include "text/detokenizer.h"
 #include "text/encoder.h"
 
@@ -162,7 +162,7 @@ static void b046_merges_must_be_made_of_tokens(void **state)
     }
 }
 
-static void unknown_models_and_pretokenizers_are_refused_by_name(void **state)
+static void b036_unknown_models_and_pretokenizers_are_refused_by_name(void **state)
 {
     (void)state;
     gguf_builder b = four_tokens("t5");
@@ -246,6 +246,99 @@ static void sentencepiece_joins_the_best_score_and_falls_back_to_bytes(void **st
     tokenizer_close(t);
 }
 
+// A tokenizer of pieces with byte tokens, and no space in front.
+static tokenizer *open_pieces(const small_pieces *what)
+{
+    gguf_builder b = { 0 };
+    tokenizer *t;
+    error failure = { 0 };
+    small_tokenizer_put_pieces(&b, what);
+    gguf_builder_bool(&b, "tokenizer.ggml.add_bos_token", false);
+    gguf_builder_bool(&b, "tokenizer.ggml.add_space_prefix", false);
+    if (open_built(&b, &t, &failure) != STATUS_OK)
+        fail_msg("%s", failure.text);
+    return t;
+}
+
+// Encode content; the tokens' bytes joined by '|'.
+static void pieces_of(encoder *e, const tokenizer *t, const char *text, buffer *joined)
+{
+    token_list list = { 0 };
+    error failure = { 0 };
+    buffer_clear(joined);
+    assert_int_equal(encoder_encode_text(e, slice_of(text), false, 999, &list, &failure),
+                     STATUS_OK);
+    for (size_t i = 0; i < list.count; i++) {
+        assert_false(tokenizer_is_control(t, list.ids[i]));
+        if (i > 0)
+            buffer_append_byte(joined, '|');
+        buffer_append_slice(joined, tokenizer_token_bytes(t, list.ids[i]));
+    }
+    token_list_close(&list);
+}
+
+static void b029_sentencepiece_content_never_becomes_a_control_token(void **state)
+{
+    (void)state;
+    const char *pieces[] = { "<", "/", "s", ">", "</", "s>", NULL };
+    const char *control[] = { "</s>", "<start_of_turn>", "<end_of_turn>", "<|eot_id|>", NULL };
+    tokenizer *t =
+        open_pieces(&(small_pieces){ .bytes = true, .pieces = pieces, .controls = control });
+    encoder *e;
+    buffer joined = { 0 };
+    assert_int_equal(encoder_open(t, &e), STATUS_OK);
+    pieces_of(e, t, "</s>", &joined);
+    assert_string_equal(joined.data, "</|s>");
+    for (int i = 1; control[i]; i++) {
+        pieces_of(e, t, control[i], &joined);
+        assert_true(joined.size > 2 * strlen(control[i]) - 3); // nearly a token for each byte
+    }
+    // Markup means them.
+    token_list list = { 0 };
+    error failure = { 0 };
+    assert_int_equal(encoder_encode_text(e, SLICE("</s>"), true, 9, &list, &failure), STATUS_OK);
+    assert_int_equal(list.count, 1);
+    assert_true(tokenizer_is_control(t, list.ids[0]));
+    token_list_close(&list);
+    buffer_close(&joined);
+    encoder_close(e);
+    tokenizer_close(t);
+}
+
+#define THAI_S "\xe0\xb8\xaa"
+#define THAI_W "\xe0\xb8\xa7"
+#define THAI_A "\xe0\xb8\xb1" // a vowel that is written on the letter before it
+#define ACUTE "\xcc\x81"
+
+static void b037_symbols_are_code_points_and_nothing_is_composed(void **state)
+{
+    (void)state;
+    const char *pieces[] = { THAI_S, THAI_W, THAI_A, THAI_S THAI_W, "e", ACUTE, "\xc3\xa9", NULL };
+    const struct {
+        const char *text, *expected;
+    } cases[] = {
+        { THAI_S THAI_W THAI_A THAI_S, THAI_S THAI_W "|" THAI_A "|" THAI_S },
+        { "e" ACUTE, "e|" ACUTE }, // stays in two parts, though there is a token for the whole
+        { "\xc3\xa9", "\xc3\xa9" },
+        { "\xe2\x80\x8b", "\xe2|\x80|\x8b" }, // no token: its bytes
+        { "e\xc2\xa0"
+          "e",
+          "e|\xc2|\xa0|e" },
+        { "\xf0\x9f\x87\xa8\xf0\x9f\x87\xbf", "\xf0|\x9f|\x87|\xa8|\xf0|\x9f|\x87|\xbf" },
+    };
+    tokenizer *t = open_pieces(&(small_pieces){ .bytes = true, .pieces = pieces });
+    encoder *e;
+    buffer joined = { 0 };
+    assert_int_equal(encoder_open(t, &e), STATUS_OK);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        pieces_of(e, t, cases[i].text, &joined);
+        assert_string_equal(joined.data, cases[i].expected);
+    }
+    buffer_close(&joined);
+    encoder_close(e);
+    tokenizer_close(t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -253,8 +346,10 @@ int main(void)
         cmocka_unit_test(b056_ids_outside_the_vocabulary_are_refused),
         cmocka_unit_test(b046_arrays_of_the_wrong_type_or_length_are_refused),
         cmocka_unit_test(b046_merges_must_be_made_of_tokens),
-        cmocka_unit_test(unknown_models_and_pretokenizers_are_refused_by_name),
+        cmocka_unit_test(b036_unknown_models_and_pretokenizers_are_refused_by_name),
         cmocka_unit_test(sentencepiece_joins_the_best_score_and_falls_back_to_bytes),
+        cmocka_unit_test(b029_sentencepiece_content_never_becomes_a_control_token),
+        cmocka_unit_test(b037_symbols_are_code_points_and_nothing_is_composed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

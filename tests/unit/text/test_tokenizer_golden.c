@@ -295,19 +295,19 @@ static void the_small_set_is_equal(void **state)
     assert_int_equal(m.wrong, 0);
 }
 
-static void smollm2_is_equal(void **state)
+static void b036_smollm2_is_equal(void **state)
 {
     (void)state;
     run_shared("smollm2-135m", DEFAULT_MODEL);
 }
 
-static void qwen2_is_equal(void **state)
+static void b036_qwen2_is_equal(void **state)
 {
     (void)state;
     run_shared("qwen2.5-coder-0.5b", "Qwen2.5-Coder-0.5B-Instruct.Q4_K_M.gguf");
 }
 
-static void gemma3_is_equal(void **state)
+static void b036_b037_gemma3_is_equal(void **state)
 {
     (void)state;
     run_shared("gemma3-270m", "gemma-3-270m.Q4_K_M.gguf");
@@ -317,9 +317,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_small_set_is_equal),
-        cmocka_unit_test(smollm2_is_equal),
-        cmocka_unit_test(qwen2_is_equal),
-        cmocka_unit_test(gemma3_is_equal),
+        cmocka_unit_test(b036_smollm2_is_equal),
+        cmocka_unit_test(b036_qwen2_is_equal),
+        cmocka_unit_test(b036_b037_gemma3_is_equal),
     };
     if (places_model(DEFAULT_MODEL) == NULL) {
         printf("skipped: no model file %s\n", DEFAULT_MODEL);
