@@ -84,10 +84,9 @@ void dispatcher_retry(dispatcher *d, exchange *x, const char *reason, uint64_t c
     dispatcher_pump(d);
 }
 
-void dispatcher_on_lost(registry_worker *w, status cause, void *context)
+// Every request that still needs this worker is tried again.
+static void requests_leave(dispatcher *d, const registry_worker *w, const error *why, bool died)
 {
-    router *r = context;
-    dispatcher *d = r->dispatcher;
     // A retry may end exchanges, also others: look for the next one from the beginning.
     for (exchange *x = d->all; x;) {
         bool decode = x->decode.serial == w->serial, prefill = x->prefill.serial == w->serial;
@@ -100,11 +99,21 @@ void dispatcher_on_lost(registry_worker *w, status cause, void *context)
             x = x->all_next;
             continue;
         }
-        error_set(&x->last_failure, cause, "", "worker %s: %s", w->name, status_text(cause));
-        dispatcher_retry(d, x, decode ? "decode_worker_lost" : "prefill_worker_lost", w->serial,
-                         true);
+        x->last_failure = *why;
+        const char *reason = !died    ? "worker_stuck"
+                             : decode ? "decode_worker_lost"
+                                      : "prefill_worker_lost";
+        dispatcher_retry(d, x, reason, w->serial, died);
         x = d->all;
     }
+}
+
+void dispatcher_on_lost(registry_worker *w, status cause, void *context)
+{
+    router *r = context;
+    error why;
+    error_set(&why, cause, "", "worker %s: %s", w->name, status_text(cause));
+    requests_leave(r->dispatcher, w, &why, true);
 }
 
 // ---- reports ----------------------------------------------------------------------------------
@@ -406,6 +415,32 @@ static bool exchange_tick(dispatcher *d, exchange *x, uint64_t now)
     return false;
 }
 
+// Whether another worker could do what this one has.
+static bool other_exists(registry *workers, const registry_worker *w)
+{
+    for (size_t i = 0; i < registry_count(workers); i++) {
+        const registry_worker *o = registry_at(workers, i);
+        if (o->role == w->role && registry_usable(o) && hash128_equal(o->numeric_id, w->numeric_id))
+            return true;
+    }
+    return false;
+}
+
+// Requests do not wait for a worker that makes no progress while another one could go on with them.
+static void stuck_leave(dispatcher *d)
+{
+    registry *workers = d->router->registry;
+    for (size_t i = 0; i < registry_count(workers); i++) {
+        const registry_worker *w = registry_at(workers, i);
+        error why;
+        if (w->state != REGISTRY_ALIVE || w->healthy || w->sequences_spent == 0 ||
+            !other_exists(workers, w))
+            continue;
+        error_set(&why, STATUS_PEER_SILENT, "", "worker %s: it makes no progress", w->name);
+        requests_leave(d, w, &why, false);
+    }
+}
+
 void dispatcher_on_tick(void *context)
 {
     dispatcher *d = context;
@@ -414,6 +449,7 @@ void dispatcher_on_tick(void *context)
     // An end may end others too (room for the queue, and what follows from it): then begin again.
     for (exchange *x = d->all; x;)
         x = exchange_tick(d, x, now) ? d->all : x->all_next;
+    stuck_leave(d);
     dispatcher_migrate(d);
     dispatcher_pump(d);
     http_timer_start(d->tick, DISPATCHER_TICK_US);

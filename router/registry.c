@@ -182,7 +182,7 @@ static void credits_follow(registry_worker *w, const Penstock__WorkerBeat *b)
 static void on_beat(registry *r, registry_worker *w, const Penstock__WorkerBeat *b)
 {
     uint64_t now = clock_now_us();
-    bool was_usable = registry_usable(w);
+    bool was_usable = registry_usable(w), was_healthy = w->healthy;
     uint64_t had_pages = w->page_credits;
     clock_measure(w, b, now);
     rate_measure(w, b, now);
@@ -213,6 +213,8 @@ static void on_beat(registry *r, registry_worker *w, const Penstock__WorkerBeat 
         log_info("registry", "worker is alive name %s role %s", w->name,
                  w->role == POLICY_DECODE ? "decode" : "prefill");
     w->state = REGISTRY_ALIVE;
+    if (was_healthy && !w->healthy)
+        log_warn("registry", "worker makes no progress name %s", w->name);
     if (registry_usable(w) && (!was_usable || w->page_credits > had_pages))
         r->hooks.changed(r->hooks.context);
 }

@@ -1,5 +1,6 @@
 #include "handoff/handoff_private.h"
 
+#include "base/activity.h"
 #include "base/clock.h"
 #include "base/log.h"
 
@@ -203,6 +204,7 @@ static void *run(void *argument)
 {
     handoff *h = argument;
     error failure = { 0 };
+    activity_begin("fabric");
     status code = open_fabric(h, &failure);
     bool works = code == STATUS_OK;
     if (works)
@@ -214,7 +216,9 @@ static void *run(void *argument)
     pthread_cond_signal(&h->opened_signal);
     pthread_mutex_unlock(&h->lock);
     while (works && !h->stop) {
+        activity_now("waiting for the fabric, or moving pages");
         fabric_turn(h->net, time_to_sleep_us(h));
+        activity_now("following commands and deadlines");
         run_commands(h);
         send_pump(h);
         tick(h);
@@ -222,7 +226,9 @@ static void *run(void *argument)
             publish_stats(h);
         flush_events(h);
     }
+    activity_now("closing the fabric");
     fabric_close(h->net);
+    activity_end();
     return NULL;
 }
 

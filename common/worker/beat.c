@@ -1,7 +1,9 @@
 // The beat thread: heartbeats on time, whatever the step thread does.
 #include "worker/worker_private.h"
 
+#include "base/activity.h"
 #include "base/clock.h"
+#include "base/log.h"
 
 #include <stdio.h>
 
@@ -94,14 +96,42 @@ static void beat_send(worker *w, worker_router *r, uint64_t now_us, buffer *byte
     r->beat_sent_us = now_us;
 }
 
+// When steps cease, the log gets once what every thread does; and a line when they go on. Under the
+// lock, which is let go meanwhile.
+static void watch(worker *w, uint64_t now_us)
+{
+    bool stuck = !healthy(w, now_us);
+    if (stuck == w->stuck)
+        return;
+    w->stuck = stuck;
+    uint64_t for_ms = (now_us - w->progress_us) / 1000;
+    worker_state state = w->state;
+    pthread_mutex_unlock(&w->lock);
+    if (stuck) {
+        log_error("worker",
+                  "no step for_ms %llu steps %llu running %u waiting %u pages_free %llu; the "
+                  "threads:",
+                  (unsigned long long)for_ms, (unsigned long long)state.steps,
+                  state.sequences_running, state.sequences_waiting,
+                  (unsigned long long)state.pages_free);
+        activity_dump("worker");
+    } else {
+        log_warn("worker", "steps go on");
+    }
+    pthread_mutex_lock(&w->lock);
+}
+
 void *worker_beat_main(void *argument)
 {
     worker *w = argument;
+    activity_begin("beat");
+    activity_now("speaking to routers");
     buffer bytes = { 0 };
     uint64_t changed_us = 0; // when a change was last told
     pthread_mutex_lock(&w->lock);
     while (!w->ending) {
         uint64_t now_us = clock_now_us();
+        watch(w, now_us);
         credits_share(w, now_us);
         bool change = w->speak_now && now_us - changed_us >= CHANGE_GAP_US;
         for (worker_router *r = w->routers; r != NULL; r = r->next) {
@@ -118,6 +148,7 @@ void *worker_beat_main(void *argument)
     }
     pthread_mutex_unlock(&w->lock);
     buffer_close(&bytes);
+    activity_end();
     return NULL;
 }
 

@@ -2,6 +2,7 @@
 // one was lost.
 #include "worker/worker_private.h"
 
+#include "base/activity.h"
 #include "base/clock.h"
 #include "base/log.h"
 
@@ -321,19 +322,24 @@ static void targets_visit(worker *w)
 void *worker_join_main(void *argument)
 {
     worker *w = argument;
+    activity_begin("join");
     pthread_mutex_lock(&w->lock);
     while (!w->ending) {
         pthread_mutex_unlock(&w->lock);
         uint64_t now_us = clock_now_us();
         if (w->resolved_us == 0 || now_us - w->resolved_us > (uint64_t)w->settings->resolve_us) {
+            activity_now("looking up routers");
             targets_update(w);
             w->resolved_us = now_us;
         }
+        activity_now("visiting routers");
         targets_visit(w);
+        activity_now("resting");
         pthread_mutex_lock(&w->lock);
         if (!w->ending)
             worker_sleep(w, TICK_US);
     }
     pthread_mutex_unlock(&w->lock);
+    activity_end();
     return NULL;
 }

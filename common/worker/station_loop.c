@@ -1,6 +1,7 @@
 // The loop of the step thread.
 #include "worker/station_private.h"
 
+#include "base/activity.h"
 #include "base/clock.h"
 
 #include <signal.h>
@@ -99,8 +100,10 @@ static void publish(station *s)
 
 static void faults(const station *s)
 {
-    if (fault_fires(FAULT_WORKER_STALL))
+    if (fault_fires(FAULT_WORKER_STALL)) {
+        activity_now("standing still as the fault point worker.stall asks");
         clock_sleep_us((uint64_t)fault_value(FAULT_WORKER_STALL) * 1000);
+    }
     if (s->state.steps >= (uint64_t)fault_value(FAULT_WORKER_DIE) && fault_fires(FAULT_WORKER_DIE))
         kill(getpid(), SIGKILL);
 }
@@ -140,7 +143,9 @@ static void step(station *s)
     engine_report report;
     faults(s);
     s->step_begun_us = clock_now_us();
+    activity_now("computing a step");
     engine_step(s->engine, &report);
+    activity_now("reporting a step");
     if (report.rows == 0 && report.preempted_count == 0)
         return;
     count_step(s, &report);
@@ -183,17 +188,25 @@ static bool drained(station *s)
 
 void station_run(station *s)
 {
+    activity_begin("step");
     for (;;) {
+        activity_now("hearing routers");
         routers_hear(s);
+        activity_now("hearing the hand-off");
         handoff_hear(s);
         station_expire(s);
+        activity_now("letting tickets in");
         station_admit(s);
         publish(s);
-        if (drained(s))
+        if (drained(s)) {
+            activity_now("leaving");
             return;
-        if (engine_has_work(s->engine))
+        }
+        if (engine_has_work(s->engine)) {
             step(s);
-        else
+        } else {
+            activity_now("waiting for work");
             worker_wait(s->worker, handoff_event_fd(s->handoff), sleep_us(s));
+        }
     }
 }

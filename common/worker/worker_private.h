@@ -64,6 +64,7 @@ struct worker {
     uint64_t divided_us;  // when credits were divided last
     uint64_t progress_us; // when there was no work or a step ended
     bool speak_now;
+    bool stuck; // work and no step, as the log says already
     bool draining, cordoned;
     uint64_t drain_deadline_us;
 

@@ -164,7 +164,7 @@ static void peer_join(peer *p)
     pthread_join(thread, NULL);
 }
 
-static void peer_beat(peer *p, uint64_t clock_ahead_us)
+static void peer_beat_as(peer *p, uint64_t clock_ahead_us, bool healthy)
 {
     Penstock__WorkerBeat beat = PENSTOCK__WORKER_BEAT__INIT;
     Penstock__ToRouter m = PENSTOCK__TO_ROUTER__INIT;
@@ -173,13 +173,18 @@ static void peer_beat(peer *p, uint64_t clock_ahead_us)
     beat.clock_us = now + clock_ahead_us;
     beat.router_clock_us = now - 100;
     beat.since_beat_us = 50;
-    beat.healthy = true;
+    beat.healthy = healthy;
     beat.pages_free = 10;
     m.body_case = PENSTOCK__TO_ROUTER__BODY_BEAT;
     m.beat = &beat;
     message_pack(&m.base, &bytes);
     mailbox_pair_send(p->pair, buffer_slice(&bytes), true);
     buffer_close(&bytes);
+}
+
+static void peer_beat(peer *p, uint64_t clock_ahead_us)
+{
+    peer_beat_as(p, clock_ahead_us, true);
 }
 
 static void a_worker_is_usable_after_its_first_beat(void **state)
@@ -224,6 +229,24 @@ static void silence_is_suspect_then_death(void **state)
     assert_int_equal(registry_count(workers), 0);
     assert_int_equal(lost, 1);
     assert_int_equal(lost_cause, STATUS_PEER_SILENT);
+    peer_close(&p);
+}
+
+static void a_worker_without_progress_gets_nothing_new(void **state)
+{
+    (void)state;
+    peer p = peer_open("a", 11);
+    peer_join(&p);
+    peer_beat(&p, 0);
+    run_for(30000);
+    peer_beat_as(&p, 0, false);
+    run_for(30000);
+    assert_false(registry_usable(registry_at(workers, 0)));
+    assert_string_equal(registry_state_name(registry_at(workers, 0)), "unhealthy");
+    peer_beat(&p, 0);
+    run_for(30000);
+    assert_true(registry_usable(registry_at(workers, 0)));
+    assert_int_equal(changed, 2);
     peer_close(&p);
 }
 
@@ -323,6 +346,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(a_worker_is_usable_after_its_first_beat),
         TEST(silence_is_suspect_then_death),
+        TEST(a_worker_without_progress_gets_nothing_new),
         TEST(a_closed_pair_is_death_at_once),
         TEST(a_broken_message_ends_the_worker),
         TEST(a_restarted_worker_replaces_its_former_life),
