@@ -19,7 +19,7 @@
 typedef struct options {
     uint64_t seeds, first;
     long jobs;
-    bool trace, one;
+    bool trace, until_bad;
 } options;
 
 typedef struct job_slot {
@@ -39,8 +39,9 @@ static double seconds_now(void)
 
 static int usage(void)
 {
-    fprintf(stderr, "usage: penstock-simulation [--seeds N] [--first SEED] [--jobs N]\n"
-                    "       penstock-simulation --seed SEED [--trace]\n");
+    fprintf(stderr,
+            "usage: penstock-simulation [--seeds N] [--first SEED] [--jobs N] [--until-bad]\n"
+            "       penstock-simulation --seed SEED [--trace]\n");
     return 2;
 }
 
@@ -50,6 +51,10 @@ static bool options_read(options *o, int argc, char **argv)
         char *end = NULL;
         if (strcmp(argv[i], "--trace") == 0) {
             o->trace = true;
+            continue;
+        }
+        if (strcmp(argv[i], "--until-bad") == 0) {
+            o->until_bad = true;
             continue;
         }
         if (i + 1 == argc)
@@ -66,7 +71,6 @@ static bool options_read(options *o, int argc, char **argv)
         else if (strcmp(argv[i], "--seed") == 0) {
             o->first = value;
             o->seeds = 1;
-            o->one = true;
         } else
             return false;
         i++;
@@ -114,8 +118,8 @@ static uint64_t seeds_run(const options *o, const char *model)
 {
     job_slot jobs[JOBS_MAX] = { 0 };
     uint64_t next = 0, bad = 0;
-    for (long running = 0; next < o->seeds || running > 0;) {
-        for (long i = 0; i < o->jobs && next < o->seeds; i++)
+    for (long running = 0; running > 0 || next < (bad && o->until_bad ? 0 : o->seeds);) {
+        for (long i = 0; i < o->jobs && next < o->seeds && !(bad && o->until_bad); i++)
             if (jobs[i].pid == 0 && job_start(&jobs[i], o->first + next, model, o->trace)) {
                 next++;
                 running++;
