@@ -15,10 +15,10 @@
 //   batched; on CUDA in deterministic mode.
 // - One thread (the step thread of a worker) calls a backend; the backend has compute threads of its own.
 //
-// The numeric recipe (softmax in tiles of 32 tokens at absolute positions, splits at absolute
-// multiples of 1,024 merged in ascending order, own exp, int8 activations with one scale per 32
-// inputs, integer sums inside a block, blocks in ascending order) is part of `numeric_name`, which
-// seeds the prefix hash and is compared before workers pair.
+// The numeric recipe (a softmax over each split of 128 tokens at absolute positions, splits merged in
+// ascending order, own exp, int8 activations with one scale per 32 inputs, integer sums inside a
+// block, blocks in ascending order) is part of `numeric_name`, which seeds the prefix hash and is
+// compared before workers pair.
 #pragma once
 
 #include "base/status.h"

@@ -350,7 +350,7 @@ static void a_row_does_not_depend_on_chunks_or_company(void **state)
     }
 }
 
-// Past 1,024 and 2,048 tokens: splits, which the plan may or may not give to several items.
+// Many splits, which the plan may or may not give to several items.
 static void long_sequences_do_not_depend_on_their_splits(void **state)
 {
     (void)state;

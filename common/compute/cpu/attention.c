@@ -1,9 +1,9 @@
 // Attention's work items: cut once a step by `attention_plan`, then run for every layer.
 //
-// An item is (query block of one sequence, KV head, range of splits). A split is 1,024 tokens at an
-// absolute position with an online softmax of its own; splits are merged in ascending order.
-// Whether one item walks all splits of its rows or several items share them is a matter of balance
-// alone: the arithmetic, and so every bit, is the same.
+// An item is (query block of one sequence, KV head, range of splits). A split is 128 tokens at an
+// absolute position with a softmax of its own; splits are merged in ascending order. Whether one
+// item walks all splits of its rows or several items share them is a matter of balance alone: the
+// arithmetic, and so every bit, is the same.
 #include "compute/cpu/cpu.h"
 
 #include <string.h>
@@ -68,32 +68,38 @@ static int64_t cut_rows(const cpu_operation *o, cpu_plan *p)
     return total;
 }
 
-// Give the splits of the units that are long against the whole to items of their own, while there
-// is room for their results.
+// Cut `u` into units of `step` splits whose results are merged later.
+static void cut_unit(cpu_plan *p, cpu_unit *u, int step, int64_t floats, int64_t partial)
+{
+    int splits = u->last_split;
+    int64_t cost = u->cost / splits;
+    for (int first = 0; first < splits; first += step) {
+        cpu_unit *part = first == 0 ? u : &p->units[p->unit_count++];
+        *part = *u;
+        part->first_split = first;
+        part->last_split = first + step < splits ? first + step : splits;
+        part->partial = (int32_t)(partial + first * floats);
+        part->cost = cost * (part->last_split - first);
+    }
+}
+
+// Cut the units that are long against the whole, while there is room for the results of their
+// splits: an item is no more than an eighth of a thread's share.
 static void cut_splits(cpu_plan *p, const backend_heads *h, int64_t total, int threads)
 {
     int items = h->kv_heads * p->head_groups, whole = p->unit_count;
-    int64_t partial = 0;
+    int64_t partial = 0, most = total * items / ((int64_t)threads * 8);
     for (int i = 0; i < whole; i++) {
         cpu_unit *u = &p->units[i];
-        int splits = u->last_split;
+        int splits = u->last_split, step = (int)(most * splits / (u->cost + 1));
         int64_t floats = (int64_t)u->rows * h->q_heads * (h->head_size + 2);
-        if (splits < 2 || u->cost * threads * 4 <= total * items ||
-            partial + splits * floats > CPU_PARTIAL_FLOATS ||
+        step = step < 1 ? 1 : step;
+        if (step >= splits || partial + splits * floats > CPU_PARTIAL_FLOATS ||
             p->unit_count + splits > CPU_UNITS_MAX)
             continue;
         p->merges[p->merge_count++] =
             (cpu_merge){ u->sequence, u->first_row, u->rows, splits, (int32_t)partial };
-        for (int s = 0; s < splits; s++) {
-            cpu_unit *part = s == 0 ? u : &p->units[p->unit_count++];
-            *part = *u;
-            part->first_split = s;
-            part->last_split = s + 1;
-            part->partial = (int32_t)(partial + s * floats);
-        }
-        u->cost /= splits;
-        for (int s = 1; s < splits; s++)
-            p->units[p->unit_count - s].cost = u->cost;
+        cut_unit(p, u, step, floats, partial);
         partial += splits * floats;
     }
 }
@@ -132,6 +138,9 @@ void cpu_attention_plan(backend_queue *q, const backend_heads *heads, const kv_m
     o->batch = *batch;
 }
 
+// Items that a thread takes at once: while it ends one it fetches the next one's first tiles.
+#define ITEMS_AT_ONCE 3
+
 // ---- one layer --------------------------------------------------------------------------------
 
 // Results of some rows of one head group: [rows * heads] maxima and sums, then values.
@@ -158,28 +167,61 @@ static head_range heads_of(const cpu_operation *o, const cpu_plan *p, int item)
                          left < p->group_heads ? left : p->group_heads };
 }
 
-static void attend(const cpu_operation *o, const backend *b, const cpu_unit *u, head_range h,
-                   int split, float *scratch, state s)
+// Tokens of a split that some row of the unit sees.
+typedef struct token_range {
+    int first, last;
+} token_range;
+
+static token_range tokens_of(const cpu_operation *o, const cpu_unit *u, int split)
 {
-    const kv_layout *l = &o->kv.layout;
     const int32_t *positions = o->batch.positions + u->first_row;
     int first = split * CPU_SPLIT_TOKENS, last = positions[u->rows - 1] + 1;
     if (last > first + CPU_SPLIT_TOKENS)
         last = first + CPU_SPLIT_TOKENS;
     if (o->window > 0 && first < positions[0] + 1 - o->window)
         first = positions[0] + 1 - o->window;
+    return (token_range){ first, last };
+}
+
+// Addresses of the K tiles of those tokens; NULL where there are none.
+static void find_tiles(const cpu_operation *o, const cpu_unit *u, int kv_head, int split,
+                       token_range tokens, const uint8_t **tiles)
+{
+    const kv_layout *l = &o->kv.layout;
+    const int32_t *table = o->batch.tables + (int64_t)u->sequence * o->batch.table_stride;
+    const uint8_t *pool =
+        (const uint8_t *)o->kv.memory.data + o->layer * l->layer_stride + kv_head * l->head_stride;
+    int64_t tile_bytes = cpu_tile_bytes(l);
+    for (int i = 0; i < CPU_SPLIT_TILES; i++) {
+        int start = split * CPU_SPLIT_TOKENS + i * CPU_TILE_TOKENS;
+        tiles[i] = NULL;
+        if (start < tokens.last && start + CPU_TILE_TOKENS > tokens.first)
+            tiles[i] = pool + table[start / l->page_tokens] * l->page_bytes +
+                       start % l->page_tokens / CPU_TILE_TOKENS * tile_bytes;
+    }
+}
+
+// What a thread will read after the split that it computes now.
+typedef struct reading {
+    const cpu_unit *unit; // NULL: nothing is known
+    int kv_head, split;
+} reading;
+
+static void attend(const cpu_operation *o, const backend *b, const cpu_unit *u, head_range h,
+                   int split, reading next, float *scratch, state s)
+{
+    const kv_layout *l = &o->kv.layout;
+    token_range tokens = tokens_of(o, u, split);
     cpu_attention_call call = {
-        .pool = (const uint8_t *)o->kv.memory.data + o->layer * l->layer_stride +
-                h.kv_head * l->head_stride,
         .layout = l,
-        .table = o->batch.tables + (int64_t)u->sequence * o->batch.table_stride,
-        .positions = positions,
+        .tile_bytes = cpu_tile_bytes(l),
+        .positions = o->batch.positions + u->first_row,
         .q = o->x->data + u->first_row * o->x->stride + (int64_t)h.first * l->head_size,
         .q_stride = o->x->stride,
         .rows = u->rows,
         .heads = h.count,
-        .first = first,
-        .last = last,
+        .first = tokens.first,
+        .last = tokens.last,
         .scale = o->scale,
         .window = o->window,
         .maximum = s.maximum,
@@ -187,14 +229,23 @@ static void attend(const cpu_operation *o, const backend *b, const cpu_unit *u, 
         .values = s.values,
         .scratch = scratch,
     };
+    find_tiles(o, u, h.kv_head, split, tokens, call.k);
+    if (next.unit != NULL)
+        find_tiles(o, next.unit, next.kv_head, next.split, tokens_of(o, next.unit, next.split),
+                   call.ahead);
+    for (int i = 0; i < CPU_SPLIT_TILES; i++) {
+        if (call.k[i] != NULL)
+            call.v[i] = call.k[i] + l->value_offset;
+        if (call.ahead[i] == NULL)
+            call.ahead[i] = call.v[i];
+    }
     b->level->attention(&call);
 }
 
 static void merge(const backend *b, state into, state later, int count, int size)
 {
-    for (int i = 0; i < count; i++)
-        b->level->merge(&into.maximum[i], &into.sum[i], into.values + (int64_t)i * size,
-                        later.maximum[i], later.sum[i], later.values + (int64_t)i * size, size);
+    b->level->merge(count, size, into.maximum, into.sum, into.values, later.maximum, later.sum,
+                    later.values);
 }
 
 // values / sum to the output. Adding 0 makes -0 a 0, so that not even the sign of a zero depends on
@@ -211,24 +262,39 @@ static void write_out(const cpu_operation *o, int first_row, int rows, head_rang
     }
 }
 
-static void run_unit(const cpu_operation *o, const backend *b, const cpu_unit *u, head_range h,
-                     float *scratch)
+// All splits of the unit's rows, merged one after another into the output. The first one that a row
+// sees anything of begins.
+static void run_whole(const cpu_operation *o, const backend *b, const cpu_unit *u, head_range h,
+                      reading after, float *scratch)
 {
-    int count = u->rows * h.count, size = o->heads.head_size;
+    int count = u->rows * h.count, size = o->heads.head_size, first = 0;
     float *states = scratch + CPU_ATTENTION_SCRATCH;
-    if (u->partial >= 0) {
-        // The head groups of a unit's result lie one after another.
-        float *at = b->plan->partials + u->partial + (int64_t)u->rows * h.first * (size + 2);
-        attend(o, b, u, h, u->first_split, scratch, state_at(at, count));
-        return;
-    }
-    state all = state_at(states, count), one = state_at(states + count * (size + 2), count);
-    attend(o, b, u, h, 0, scratch, all);
-    for (int split = 1; split < u->last_split; split++) {
-        attend(o, b, u, h, split, scratch, one);
-        merge(b, all, one, count, size);
+    state all = state_at(states, count), one = state_at(states + CPU_ATTENTION_STATE, count);
+    if (o->window > 0 && o->batch.positions[u->first_row] + 1 > o->window)
+        first = (o->batch.positions[u->first_row] + 1 - o->window) / CPU_SPLIT_TOKENS;
+    for (int split = first; split < u->last_split; split++) {
+        reading next = { u, h.kv_head, split + 1 };
+        attend(o, b, u, h, split, split + 1 < u->last_split ? next : after, scratch,
+               split == first ? all : one);
+        if (split > first)
+            merge(b, all, one, count, size);
     }
     write_out(o, u->first_row, u->rows, h, all);
+}
+
+// Some splits of the unit's rows, to be merged when all are there.
+static void run_part(const cpu_operation *o, const backend *b, const cpu_unit *u, head_range h,
+                     reading after, float *scratch)
+{
+    int count = u->rows * h.count, size = o->heads.head_size;
+    // The head groups of a split's result lie one after another.
+    float *at = b->plan->partials + u->partial + (int64_t)u->rows * h.first * (size + 2);
+    for (int split = u->first_split; split < u->last_split; split++) {
+        reading next = { u, h.kv_head, split + 1 };
+        attend(o, b, u, h, split, split + 1 < u->last_split ? next : after, scratch,
+               state_at(at, count));
+        at += (int64_t)u->rows * o->heads.q_heads * (size + 2);
+    }
 }
 
 static void run_merge(const cpu_operation *o, const backend *b, const cpu_merge *m, head_range h,
@@ -257,10 +323,17 @@ static void run_attention(cpu_operation *o, backend *b, int phase, int thread, i
     float *scratch = b->scratch[thread].attention;
     for (int i = first; i < last; i++) {
         head_range h = heads_of(o, p, i % items);
-        if (phase == 0)
-            run_unit(o, b, &p->units[i / items], h, scratch);
-        else
+        if (phase == 1) {
             run_merge(o, b, &p->merges[i / items], h, scratch + CPU_ATTENTION_SCRATCH);
+            continue;
+        }
+        reading after = { NULL, 0, 0 };
+        if (i + 1 < last) {
+            const cpu_unit *u = &p->units[(i + 1) / items];
+            after = (reading){ u, heads_of(o, p, (i + 1) % items).kv_head, u->first_split };
+        }
+        const cpu_unit *u = &p->units[i / items];
+        (u->partial < 0 ? run_whole : run_part)(o, b, u, h, after, scratch);
     }
 }
 
@@ -275,7 +348,7 @@ void cpu_attention(backend_queue *q, backend_activation *out, const backend_acti
     cpu_operation *o = cpu_queue_add(q, run_attention, 0);
     o->phases = 2;
     o->count_units = item_count;
-    o->piece_max = 1; // they are long, and the longest come first
+    o->piece_max = ITEMS_AT_ONCE;
     o->y = out;
     o->x = qkv;
     o->heads = *heads;

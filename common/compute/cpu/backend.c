@@ -6,9 +6,8 @@
 #include <string.h>
 
 // Floats of one thread's attention scratch: the kernel's own, then the state of one split and of
-// all splits before it: maximum, sum and values for each (row, head).
-#define STATE_FLOATS (CPU_ATTENTION_ROWS * (CPU_HEAD_SIZE_MAX + 2))
-#define ATTENTION_FLOATS (CPU_ATTENTION_SCRATCH + 2 * STATE_FLOATS)
+// all splits before it.
+#define ATTENTION_FLOATS (CPU_ATTENTION_SCRATCH + 2 * CPU_ATTENTION_STATE)
 #define OUT_FLOATS (CPU_CHUNK_TILES * CPU_ROW_BLOCK_MAX * CPU_TILE_ROWS_MAX)
 
 static size_t panel_bytes(int rows, int columns)

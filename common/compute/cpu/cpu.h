@@ -17,18 +17,19 @@
 #include <stdatomic.h>
 
 #define CPU_TILE_TOKENS 32
-#define CPU_SPLIT_TOKENS 1024
+#define CPU_SPLIT_TOKENS 128
+#define CPU_SPLIT_TILES (CPU_SPLIT_TOKENS / CPU_TILE_TOKENS)
 #define CPU_PANEL_ROWS 4
 #define CPU_BLOCK 32         // inputs per scale
 #define CPU_TILE_ROWS_MAX 16 // of any level
 #define CPU_ROW_BLOCK_MAX 8  // rows of one kernel call, of any level
 #define CPU_CHUNK_TILES 32   // tiles of one kernel call
 #define CPU_HEAD_SIZE_MAX 256
-#define CPU_ATTENTION_ROWS 48 // (query row, head) pairs of one work item
+#define CPU_ATTENTION_ROWS 96 // (query row, head) pairs of one work item
 #define CPU_WEIGHT_PARTS 4
 
 // Part of numeric_name: change it whenever a result's bits may change.
-#define CPU_RECIPE_VERSION 1
+#define CPU_RECIPE_VERSION 2
 
 // 32 inputs of up to 4 rows: q = round(x / d), d = max|x| / 127, sum over q, s = d * sum; `halves`
 // are the sums of inputs 0..15 and 16..31.
@@ -66,11 +67,13 @@ typedef struct cpu_finish_call {
     backend_epilogue epilogue;
 } cpu_finish_call;
 
-// One (sequence, KV head, query block, split): online softmax over the tiles of one split.
+// One (sequence, KV head, query block, split): softmax over the tokens of one split.
 typedef struct cpu_attention_call {
-    const uint8_t *pool; // kv memory, at this layer, head and K
     const kv_layout *layout;
-    const int32_t *table;     // the sequence's pages
+    // Tiles of this head's K and V, NULL where no token of first .. last is in them; and tiles to
+    // fetch because they will be read soon, not NULL where `v` is not.
+    const uint8_t *k[CPU_SPLIT_TILES], *v[CPU_SPLIT_TILES], *ahead[CPU_SPLIT_TILES];
+    int64_t tile_bytes;
     const int32_t *positions; // [rows] of the query rows
     const float *q;           // the first row's first head of the group
     int64_t q_stride;         // from row to row
@@ -78,11 +81,21 @@ typedef struct cpu_attention_call {
     int first, last;          // token positions first <= t < last, all in one split
     float scale;
     int window;
-    float *maximum, *sum, *values; // [rows*heads], [rows*heads], [rows*heads][head_size]
-    float *scratch;                // CPU_ATTENTION_SCRATCH floats
+    // [rows*heads], of scores times log2(e); [rows*heads]; [rows*heads][head_size]
+    float *maximum, *sum, *values;
+    float *scratch; // CPU_ATTENTION_SCRATCH floats
 } cpu_attention_call;
 #define CPU_ATTENTION_SCRATCH                                                                      \
-    (2 * CPU_HEAD_SIZE_MAX * CPU_TILE_TOKENS + CPU_ATTENTION_ROWS * CPU_TILE_TOKENS)
+    (CPU_HEAD_SIZE_MAX * (CPU_TILE_TOKENS + CPU_SPLIT_TOKENS) +                                    \
+     CPU_ATTENTION_ROWS * CPU_SPLIT_TOKENS)
+// Maximum, sum and values of each (row, head).
+#define CPU_ATTENTION_STATE (CPU_ATTENTION_ROWS * (CPU_HEAD_SIZE_MAX + 2))
+
+// Bytes of 32 tokens of one head's K or V.
+static inline int64_t cpu_tile_bytes(const kv_layout *l)
+{
+    return l->value_offset / (l->page_tokens / CPU_TILE_TOKENS);
+}
 
 typedef struct cpu_level {
     const char *name;
@@ -97,9 +110,10 @@ typedef struct cpu_level {
     void (*halve)(const float *x, int count, uint16_t *halves);
     void (*finish)(const cpu_finish_call *call);
     void (*attention)(const cpu_attention_call *call);
-    // (maximum, sum, values[size]) of later tokens into that of earlier ones.
-    void (*merge)(float *maximum, float *sum, float *values, float later_maximum, float later_sum,
-                  const float *later_values, int size);
+    // (maximum, sum, values[size]) of later tokens into those of earlier ones, for `count` rows, as
+    // `attention` leaves them: 16 floats are readable from any maximum on.
+    void (*merge)(int count, int size, float *maximum, float *sum, float *values,
+                  const float *later_maximum, const float *later_sum, const float *later_values);
     // The largest of l[0..count); unspecified where one of them is a NaN.
     float (*largest)(const float *l, int count);
     // weights[i] = exp((l[i] - maximum) * factor); returns their sum, a NaN
@@ -154,8 +168,8 @@ struct backend_activation {
 };
 
 // One work item of an attention: query rows first_row .. first_row + rows of a sequence, splits
-// first_split .. last_split. `partial` is the index of its first result in `partials`, or -1 where
-// the item covers all splits and writes the output itself.
+// first_split .. last_split. `partial` is the index of its first split's results in `partials`, or
+// -1 where the item covers all splits and writes the output itself.
 typedef struct cpu_unit {
     int32_t sequence, first_row, rows, first_split, last_split, partial;
     int64_t cost;
@@ -167,7 +181,7 @@ typedef struct cpu_merge {
 } cpu_merge;
 
 #define CPU_UNITS_MAX 16384
-#define CPU_PARTIAL_FLOATS (1 << 20)
+#define CPU_PARTIAL_FLOATS (4 << 20) // no memory until it is touched
 typedef struct cpu_plan {
     cpu_unit units[CPU_UNITS_MAX];
     cpu_merge merges[CPU_UNITS_MAX];

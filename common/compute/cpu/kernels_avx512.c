@@ -5,6 +5,8 @@
 #define TILE_ROWS CPU_AVX512_TILE_ROWS
 #define SCORE_VECTORS 2
 #define VALUE_VECTORS 4
+#define GROUP_ROWS 6 // query rows that share the loads of K or V
+#define SWITCH_ROWS SWITCH_6_ROWS
 #define UNROLL _Pragma("GCC unroll 16")
 #include "compute/cpu/kernels.h"
 #include "compute/cpu/attention_kernels.h"

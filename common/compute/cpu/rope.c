@@ -5,11 +5,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static int64_t tile_bytes(const kv_layout *l)
-{
-    return l->value_offset / (l->page_tokens / CPU_TILE_TOKENS);
-}
-
 // x[0 .. dims) rotated by the angles of `position`; in place.
 static void rotate(const backend_rope *rope, int32_t position, float *x)
 {
@@ -74,7 +69,7 @@ static void store_head(const cpu_operation *o, const backend *b, int sequence, i
     uint8_t *tile = (uint8_t *)o->kv.memory.data + page * l->page_bytes +
                     o->layer * l->layer_stride + head * l->head_stride +
                     (value ? l->value_offset : 0) +
-                    position % l->page_tokens / CPU_TILE_TOKENS * tile_bytes(l);
+                    position % l->page_tokens / CPU_TILE_TOKENS * cpu_tile_bytes(l);
     int token = position % CPU_TILE_TOKENS;
     if (token == 0 && batch->lengths[sequence] - position < CPU_TILE_TOKENS)
         zero_tail(tile, batch->lengths[sequence] - position, size, bytes, value);
