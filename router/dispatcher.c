@@ -210,9 +210,11 @@ static void place_note(exchange *x, const policy_plan *plan, const registry_work
                            NULL, 1);
     if (plan->mixed)
         router_metrics_add(r->metrics, ROUTER_METRIC_FALLBACKS, "mixed_numeric_ids", NULL, 1);
-    if (x->attempt == 1)
+    if (x->attempt == 1) {
+        router_metrics_add(r->metrics, ROUTER_METRIC_VERSIONS, x->fingerprint, NULL, 1);
         router_metrics_observe(r->metrics, ROUTER_METRIC_QUEUE_TIME,
                                (double)(now - x->queued_us) / 1e6);
+    }
     if (!t)
         return;
     if (x->attempt == 1)

@@ -57,6 +57,9 @@ typedef struct exchange {
     // Attempts.
     uint32_t attempt; // of the tickets that are out, from 1
     exchange_share decode, prefill;
+    double version_draw; // see versions_draw
+    hash128 weights;     // the version that it is of; 0: not chosen yet
+    char fingerprint[24];
     hash128 numeric_id; // of the workers that made the tokens received so far
     uint64_t avoid;     // serial of the worker that failed last
     uint32_t deaths;

@@ -75,6 +75,7 @@ static policy_worker worker_view(const registry_worker *w)
         .alive = w->state != REGISTRY_JOINING,
         .usable = registry_usable(w),
         .alone = w->alone,
+        .weights = w->weights,
         .numeric_id = w->numeric_id,
         .page_tokens = w->page_tokens,
         .context = w->context,
@@ -121,6 +122,7 @@ static policy_ask ask_of(dispatcher *d, const exchange *x)
 {
     policy_ask ask = { .tokens = x->request.prompt.count + x->stream.received.count,
                        .length = x->request.prompt.count + (uint64_t)x->request.max_tokens,
+                       .weights = x->weights,
                        .bound = x->stream.received.count > 0,
                        .numeric_id = x->numeric_id,
                        .alone = x->alone,
@@ -185,6 +187,55 @@ static void room_keep(round *r, const exchange *x, const policy_ask *ask)
         r->d->view[prefill].kept = true;
 }
 
+// Which versions have a decode worker that is usable, or at least alive.
+static bool versions_mark(const round *r, bool usable, bool marked[VERSIONS_MAX])
+{
+    const versions *v = &r->d->router->versions;
+    bool any = false;
+    memset(marked, 0, VERSIONS_MAX * sizeof *marked);
+    for (size_t i = 0; i < r->view.count; i++) {
+        const policy_worker *w = &r->view.workers[i];
+        for (size_t k = 0; w->role == POLICY_DECODE && k < v->count; k++)
+            marked[k] = marked[k] || ((usable ? w->usable : w->alive) &&
+                                      hash128_equal(w->weights, v->items[k].weights));
+    }
+    for (size_t k = 0; k < v->count; k++)
+        any = any || marked[k];
+    return any;
+}
+
+static bool version_lives(const round *r, hash128 weights)
+{
+    for (size_t i = 0; i < r->view.count; i++) {
+        const policy_worker *w = &r->view.workers[i];
+        if (w->role == POLICY_DECODE && w->alive && hash128_equal(w->weights, weights))
+            return true;
+    }
+    return false;
+}
+
+// A request without tokens goes to the version that its draw falls on, and stays there while that
+// lives.
+static void version_choose(round *r, exchange *x)
+{
+    static const bool all[VERSIONS_MAX] = { true, true, true, true, true, true, true, true };
+    router *owner = r->d->router;
+    const versions *v = &owner->versions;
+    bool marked[VERSIONS_MAX];
+    if (x->stream.received.count > 0 || version_lives(r, x->weights))
+        return;
+    if (!versions_mark(r, true, marked))
+        versions_mark(r, false, marked);
+    size_t wanted = versions_choose(v, all, x->version_draw);
+    size_t chosen = versions_choose(v, marked, x->version_draw);
+    if (chosen == SIZE_MAX)
+        chosen = wanted; // nobody can serve it: the policy says so
+    else if (chosen != wanted)
+        router_metrics_add(owner->metrics, ROUTER_METRIC_FALLBACKS, "other_version", NULL, 1);
+    x->weights = v->items[chosen].weights;
+    versions_fingerprint(x->weights, x->fingerprint);
+}
+
 // Place, wait or give up.
 static void waiting_serve(round *r, exchange *x)
 {
@@ -195,6 +246,7 @@ static void waiting_serve(round *r, exchange *x)
         r->passed++;
         return;
     }
+    version_choose(r, x);
     policy_ask ask = ask_of(d, x);
     policy_plan plan = policy_place(&r->view, &ask);
     if (plan.verdict == POLICY_PLACED) {

@@ -288,11 +288,12 @@ void exchange_parsed(exchange *x)
         return;
     if (!x->request.sampling.has_seed)
         x->request.sampling.seed = (int64_t)seed_of(x);
+    x->version_draw = versions_draw(http_request_field(x->http, "Idempotency-Key"), x->number);
     stream_begin(&x->stream, &x->request, r->model.tokens);
     x->answer = (answer){ .id = x->id,
                           .created_s = clock_wall_s(),
                           .model = r->model.identity.name,
-                          .fingerprint = r->fingerprint,
+                          .fingerprint = x->fingerprint,
                           .request = &x->request,
                           .stream = &x->stream };
     if (t) {

@@ -18,7 +18,8 @@ const char *policy_local_name(policy_local local)
 static bool can_serve(const policy_view *view, const policy_ask *ask, const policy_worker *w)
 {
     bool any_id = !ask->bound || (view->mixed_numeric_ids && !ask->moving);
-    return ask->length <= w->context && (any_id || hash128_equal(ask->numeric_id, w->numeric_id));
+    return hash128_equal(ask->weights, w->weights) && ask->length <= w->context &&
+           (any_id || hash128_equal(ask->numeric_id, w->numeric_id));
 }
 
 static bool has_room(const policy_worker *w, const policy_ask *ask)
@@ -63,7 +64,7 @@ static bool prefill_matches(const policy_view *view, const policy_ask *ask,
                             const policy_worker *decode, const policy_worker *w)
 {
     return w->role == POLICY_PREFILL && w->alive && w->context >= ask->tokens &&
-           w->page_tokens == decode->page_tokens &&
+           w->page_tokens == decode->page_tokens && hash128_equal(w->weights, decode->weights) &&
            (view->mixed_numeric_ids || hash128_equal(w->numeric_id, decode->numeric_id)) &&
            // A grant that can never hold the prompt is as good as no worker.
            policy_pages(w->page_tokens, ask->tokens) <= w->pages_max;

@@ -20,10 +20,11 @@ typedef enum policy_role { POLICY_PREFILL, POLICY_DECODE } policy_role;
 // One worker as the policy sees it.
 typedef struct policy_worker {
     policy_role role;
-    bool alive;  // joined and not dead
-    bool usable; // alive, not suspect, healthy, not leaving
-    bool alone;  // runs a request that must run alone
-    bool kept;   // its room is kept for a request that waits
+    bool alive;      // joined and not dead
+    bool usable;     // alive, not suspect, healthy, not leaving
+    bool alone;      // runs a request that must run alone
+    bool kept;       // its room is kept for a request that waits
+    hash128 weights; // the version of the model
     hash128 numeric_id;
     uint32_t page_tokens;
     uint32_t context;                        // tokens of a sequence at most
@@ -47,6 +48,7 @@ typedef struct policy_view {
 typedef struct policy_ask {
     uint64_t tokens; // prompt, and what earlier attempts delivered
     uint64_t length; // prompt and answer at most: what the worker's context must hold
+    hash128 weights; // the version that it stays within
     bool bound;      // tokens were delivered: only `numeric_id` may go on
     hash128 numeric_id;
     bool alone;          // it met two deaths: no other request beside it

@@ -282,6 +282,7 @@ status registry_open(http_loop *loop, const router_settings *settings, const reg
     r->loop = loop;
     r->settings = settings;
     r->model = model;
+    r->versions = (versions){ .own = model->weights };
     r->incarnation = incarnation;
     r->hooks = *hooks;
     if (queue_open(EVENTS_MAX, &r->events) != STATUS_OK ||
@@ -300,6 +301,11 @@ status registry_open(http_loop *loop, const router_settings *settings, const reg
 fail:
     registry_close(r);
     return result;
+}
+
+void registry_versions(registry *r, const versions *allowed)
+{
+    r->versions = *allowed;
 }
 
 void registry_close(registry *r)

@@ -14,6 +14,7 @@
 #include "net/message.h"
 #include "router/policy.h"
 #include "router/settings.h"
+#include "router/versions.h"
 
 typedef struct registry registry;
 
@@ -44,6 +45,7 @@ typedef struct registry_worker {
     char version[32];
     char pair_url[256];
     policy_role role;
+    hash128 weights; // the version of the model
     hash128 numeric_id;
     char kv_layout[64];
     char fabric_host[256];
@@ -56,7 +58,7 @@ typedef struct registry_worker {
     uint32_t sequences;     // that this router may have open
     mailbox_pair *pair;
     registry_state state;
-    bool connected;         // the pair is up
+    bool connected;                   // the pair is up
     bool healthy, draining, cordoned; // as its last beat said
     uint64_t joined_us, heard_us;
     registry_beat beat;
@@ -80,7 +82,7 @@ typedef struct registry_hooks {
     void *context;
 } registry_hooks;
 
-// What a worker must serve.
+// What a worker must serve: these weights, or other versions that registry_versions allows.
 typedef struct registry_model {
     hash128 weights;
     int32_t vocabulary; // ids below this must exist
@@ -93,6 +95,9 @@ status registry_open(http_loop *loop, const router_settings *settings, const reg
                      uint64_t incarnation, const registry_hooks *hooks, registry **opened,
                      error *failure);
 void registry_close(registry *r); // NULL is allowed; makes no calls
+// From now on workers of these versions may join; until then those of the model's own weights.
+// Copied.
+void registry_versions(registry *r, const versions *allowed);
 // The control socket's address with its real port.
 const char *registry_url(const registry *r);
 

@@ -29,13 +29,14 @@ static status numbers_check(const registry *r, const Penstock__Register *m, erro
             failure, STATUS_PEER_MISMATCH, "model",
             "the registration lacks the model's weights or numeric id (16 bytes each)");
     memcpy(&weights, model->weights.data, sizeof weights);
-    if (!hash128_equal(weights, r->model->weights)) {
+    if (!versions_allow(&r->versions, weights)) {
         char theirs[33], ours[33];
         hash128_format(weights, theirs);
         hash128_format(r->model->weights, ours);
         return error_set(
             failure, STATUS_PEER_MISMATCH, "model",
-            "the worker serves other weights (\"%s\", %s) than this router's \"%s\", %s",
+            "the worker serves other weights (\"%s\", %s) than this router's \"%s\", %s, and "
+            "policy.versions does not list them",
             model->name, theirs, r->model->name, ours);
     }
     if (model->vocabulary < (uint32_t)r->model->vocabulary)
@@ -100,6 +101,7 @@ static registry_worker *worker_new(registry *r, const Penstock__Register *m, uin
     text_copy(w->fabric_host, sizeof w->fabric_host, m->fabric_host);
     w->fabric_port = m->fabric_port;
     w->role = m->role == PENSTOCK__ROLE__ROLE_DECODE ? POLICY_DECODE : POLICY_PREFILL;
+    memcpy(&w->weights, m->model->weights.data, sizeof w->weights);
     memcpy(&w->numeric_id, m->model->numeric_id.data, sizeof w->numeric_id);
     w->page_tokens = m->model->page_tokens;
     w->context = m->model->context;

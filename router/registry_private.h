@@ -8,6 +8,7 @@ struct registry {
     http_loop *loop;
     const router_settings *settings;
     const registry_model *model;
+    versions versions;
     registry_hooks hooks;
     uint64_t incarnation;
     queue *events; // of mailbox_event, from the server and all pairs

@@ -77,6 +77,7 @@ static status parts_open(router *r, error *failure)
     TRY(admin_open(r, &r->admin, failure));
     TRY(registry_open(r->loop, s, &r->model.identity, r->incarnation, &hooks, &r->registry,
                       failure));
+    registry_versions(r->registry, &r->versions);
     TRY(http_server_open(r->loop, &s->http, router_routes, router_route_count, &answers, r,
                          &r->server, failure));
 fail:
@@ -98,8 +99,7 @@ status router_open(router_settings *settings, router **opened, error *failure)
         log_level_set(level);
     TRY(settings_check(settings, failure));
     TRY(prompt_model_open(settings->model, settings->model_name, &r->model, failure));
-    snprintf(r->fingerprint, sizeof r->fingerprint, "fp_%016" PRIx64,
-             r->model.identity.weights.high);
+    TRY(versions_parse(&settings->versions, r->model.identity.weights, &r->versions, failure));
     TRY(parts_open(r, failure));
     for (size_t i = 0; http_server_address(r->server, i); i++)
         log_info("router", "listening http %s", http_server_address(r->server, i));
@@ -210,11 +210,15 @@ static void on_signal(void *context)
 
 static status reload_check(const void *fresh, error *failure)
 {
-    return fault_check(&((const router_settings *)fresh)->faults, failure);
+    const router_settings *s = fresh;
+    versions unused;
+    status result = fault_check(&s->faults, failure);
+    return result == STATUS_OK ? versions_parse(&s->versions, (hash128){ 0 }, &unused, failure)
+                               : result;
 }
 
 // A live key holds its new value: what does not read it at the moment of use is told.
-static void reload_apply(const router *r, const char *key)
+static void reload_apply(router *r, const char *key)
 {
     error failure;
     log_level level;
@@ -223,6 +227,10 @@ static void reload_apply(const router *r, const char *key)
     } else if (strcmp(key, "faults") == 0) {
         fault_disarm_all();
         CHECK(fault_arm(&r->settings->faults, &failure) == STATUS_OK);
+    } else if (strcmp(key, "policy.versions") == 0) {
+        CHECK(versions_parse(&r->settings->versions, r->model.identity.weights, &r->versions,
+                             &failure) == STATUS_OK);
+        registry_versions(r->registry, &r->versions);
     }
 }
 

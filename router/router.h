@@ -19,7 +19,7 @@ typedef struct router {
     prompt_model model;
     uint64_t incarnation;           // random; the first half of every request id
     uint64_t started_us, started_s; // monotonic, and wall clock
-    char fingerprint[24];           // of the weights, for answers
+    versions versions;              // as the settings say
     http_loop *loop;
     http_server *server;
     registry *registry;

@@ -53,6 +53,8 @@ static const config_key router_keys[] = {
       "Prompts of at most this many tokens are computed by the decode worker itself.", NULL },
     { "policy.local_prefill", CONFIG_BOOL, FIELD(local_prefill), "true", 0, 0, "",
       "Whether decode workers compute prompts while no prefill worker is alive.", NULL },
+    { "policy.versions", CONFIG_STRINGS, FIELD(versions), "", 0, 0, "",
+      "Versions of the model: the weights' 32 hex digits, a colon and the share of new requests; none: this router's file.", NULL },
     { "policy.mixed_numeric_ids", CONFIG_BOOL, FIELD(mixed_numeric_ids), "false", 0, 0, "",
       "Whether workers with unlike numeric ids may pair and recover each other's requests.", NULL },
     { "admin.access", CONFIG_STRING, FIELD(admin_access), "local", 0, 0, "",
@@ -98,6 +100,7 @@ static const char *const live_keys[] = {
     "admission.patience",
     "policy.local_prefill_tokens",
     "policy.local_prefill",
+    "policy.versions",
     "policy.mixed_numeric_ids",
     NULL,
 };

@@ -37,6 +37,7 @@ typedef struct router_settings {
     // policy.*: see router/policy.h.
     int64_t local_prefill_tokens; // prompts up to this length stay on the decode worker
     bool local_prefill;     // may a decode worker compute a prompt where no prefill worker lives
+    config_strings versions; // see router/versions.h
     bool mixed_numeric_ids; // may an attempt go on with other numbers
     // admin.*: see router/admin.h.
     char *admin_access, *admin_key_file;

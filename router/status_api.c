@@ -120,8 +120,9 @@ static void append_beat(const registry_worker *w, buffer *out)
 
 static void append_worker(const registry_worker *w, uint64_t now, buffer *out)
 {
-    char numeric[33];
+    char numeric[33], weights[33];
     hash128_format(w->numeric_id, numeric);
+    hash128_format(w->weights, weights);
     buffer_append_text(out, "{\"name\":");
     buffer_append_json(out, slice_of(w->name));
     buffer_printf(out,
@@ -129,7 +130,8 @@ static void append_worker(const registry_worker *w, uint64_t now, buffer *out)
                   "\",\"protocol\":%u,\"version\":",
                   role_name(w->role), registry_state_name(w), w->incarnation, w->protocol);
     buffer_append_json(out, slice_of(w->version));
-    buffer_printf(out, ",\"numeric_id\":\"%s\",\"kv_layout\":", numeric);
+    buffer_printf(out, ",\"weights\":\"%s\",\"numeric_id\":\"%s\",\"kv_layout\":", weights,
+                  numeric);
     buffer_append_json(out, slice_of(w->kv_layout));
     buffer_append_text(out, ",\"fabric\":");
     buffer buffer_fabric = { .limit = 400 };

@@ -228,6 +228,27 @@ static void whoever_computes_needs_token_credits(void **state)
     assert_int_equal(place(w, 3, small).verdict, POLICY_WAIT);
 }
 
+static void a_request_stays_within_its_version(void **state)
+{
+    (void)state;
+    policy_worker w[] = { worker(POLICY_DECODE), worker(POLICY_DECODE), worker(POLICY_PREFILL),
+                          worker(POLICY_PREFILL) };
+    policy_view view = { w, 4, 64, true, true }; // numeric ids may differ, weights may not
+    policy_ask ask = long_prompt;
+    w[1].weights = w[3].weights = ask.weights = (hash128){ 7, 7 };
+    w[1].sequences_spent = 5;
+    w[3].pages_spent = 50;
+    policy_plan plan = policy_place(&view, &ask);
+    assert_int_equal(plan.decode, 1);
+    assert_int_equal(plan.prefill, 3);
+    w[3].alive = w[3].usable = false;
+    plan = policy_place(&view, &ask);
+    assert_int_equal(plan.prefill, SIZE_MAX);
+    assert_int_equal(plan.local, POLICY_LOCAL_NO_PREFILL);
+    w[1].alive = w[1].usable = false;
+    assert_int_equal(policy_place(&view, &ask).verdict, POLICY_NO_WORKER);
+}
+
 static void room_is_kept_where_it_will_be_first(void **state)
 {
     (void)state;
@@ -274,6 +295,7 @@ int main(void)
         cmocka_unit_test(a_context_that_is_too_short_is_no_candidate),
         cmocka_unit_test(a_suspected_request_runs_alone),
         cmocka_unit_test(whoever_computes_needs_token_credits),
+        cmocka_unit_test(a_request_stays_within_its_version),
         cmocka_unit_test(room_is_kept_where_it_will_be_first),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
