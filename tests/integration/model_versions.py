@@ -95,8 +95,8 @@ def each_stays_within_its_version(cluster, old, new):
 
 
 def a_version_that_is_gone(cluster, old, new):
-    """New requests go to the other version, counted; one with tokens of a version that is gone ends with an error."""
-    cluster.split(1, 0)
+    """New requests go to the other version if it has a share, counted; one with tokens of a version that is gone ends with an error."""
+    cluster.split(9999, 1)
     events = []
 
     def leave(event):
@@ -110,6 +110,8 @@ def a_version_that_is_gone(cluster, old, new):
     check(got[-1]["error"]["code"] == "worker_failed", f"{got[-1]}")
     check(set(cluster.versions_of(5)) == {new}, "the other version serves")
     check(cluster.metric('penstock_fallbacks_total{reason="other_version"}') >= 5, "it is counted")
+    cluster.split(1, 0)
+    check(cluster.ask()[1]["error"]["code"] == "no_worker", "a share of 0 gets nothing new")
 
 
 def test():
