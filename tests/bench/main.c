@@ -20,6 +20,8 @@ static const bench_command commands[] = {
     { "handoff", bench_handoff, "pages between two processes: GB/s and hand-over latency" },
     { "serve", bench_serve,
       "load a running server with streams: TTFT, time per token, largest gap" },
+    { "interfere", bench_interfere,
+      "what long prompts do to answers that run: the same streams without and with them" },
     { "tokenizer", bench_tokenizer, "a model's tokenizer on a text: MB/s on one core" },
 };
 static const size_t command_count = sizeof commands / sizeof commands[0];
