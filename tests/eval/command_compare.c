@@ -12,8 +12,9 @@ typedef struct comparison {
     struct reference stored, save;
     passage passage;
     subject models[EVAL_MODELS_MAX];
-    subject *model_list[EVAL_MODELS_MAX + 1]; // the reference itself where there is no model
-    quality qualities[EVAL_MODELS_MAX + 1];
+    subject *model_list[EVAL_MODELS_MAX];
+    quality qualities[EVAL_MODELS_MAX];
+    quality own; // the reference's, where there is no model to tell it
     passage_run run;
 } comparison;
 
@@ -105,8 +106,10 @@ static status qualities_begin(comparison *c, error *failure)
     run->models = c->model_list;
     run->qualities = c->qualities;
     run->count = c->options->model_count;
-    if (run->count == 0)
-        c->model_list[run->count++] = run->reference;
+    if (run->count == 0) {
+        run->own = &c->own;
+        TRY(quality_open(&c->own, c->reference.config.vocabulary, 0));
+    }
     for (int i = 0; i < run->count; i++)
         TRY(quality_open(&c->qualities[i], c->reference.config.vocabulary, run->scored));
     return STATUS_OK;
@@ -141,8 +144,8 @@ static status model_print(const comparison *c, const subject *s, quality *q, err
 static status comparison_print(comparison *c, error *failure)
 {
     const passage_run *run = &c->run;
-    quality *first = &c->qualities[0];
-    double nll = quality_nll(first).mean - quality_gap(first).mean;
+    const quality *first = run->own ? run->own : &c->qualities[0];
+    double nll = quality_nll(first).mean - (run->own ? 0 : quality_gap(first).mean);
     const char *kv = run->stored ? c->stored.head.kv_type : c->reference.name.kv_type;
     status result = STATUS_OK;
     if (c->options->json)
@@ -180,10 +183,11 @@ status eval_compare(const eval_options *o, error *failure)
     static comparison c;
     c = (comparison){ .options = o };
     status result = comparison_run(&c, failure);
-    for (int i = 0; i <= EVAL_MODELS_MAX; i++)
+    for (int i = 0; i < EVAL_MODELS_MAX; i++) {
         quality_close(&c.qualities[i]);
-    for (int i = 0; i < EVAL_MODELS_MAX; i++)
         subject_close(&c.models[i]);
+    }
+    quality_close(&c.own);
     reference_close(&c.stored, NULL);
     reference_close(&c.save, NULL);
     passage_close(&c.passage);

@@ -62,12 +62,11 @@ int32_t passage_context(const walk_plan *plan)
 // One step of the walk: the reference's rows, and whose turn it is.
 typedef struct step {
     const walk *walk;
-    float
-        *rows; // [chunk][vocabulary], from the step's first wanted position on; NULL: no reference
+    float *rows; // [chunk][vocabulary], from position row_first on; NULL: no reference
     int32_t vocabulary, row_first;
-    const subject *subject;
+    const passage_run *run;
+    const subject *subject; // whose turn it is
     quality *quality;
-    struct reference *save;
     error *failure;
     status result;
 } step;
@@ -81,8 +80,10 @@ static void row_store(void *context, int32_t position, const float *logits)
 {
     step *s = context;
     memcpy(step_row(s, position), logits, (size_t)s->vocabulary * sizeof logits[0]);
-    if (s->save && s->result == STATUS_OK)
-        s->result = reference_write(s->save, logits, s->failure);
+    if (s->run->own)
+        quality_add(s->run->own, logits, NULL, s->walk->input[position + 1], 0);
+    if (s->run->save && s->result == STATUS_OK)
+        s->result = reference_write(s->run->save, logits, s->failure);
 }
 
 static void row_measure(void *context, int32_t position, const float *logits)
@@ -125,7 +126,7 @@ static status steps_run(const passage_run *run, walk *w, step *s, const char *wh
 status passage_walk(const passage_run *run, const char *what, error *failure)
 {
     walk w = { 0 };
-    step s = { .walk = &w, .failure = failure, .save = run->save };
+    step s = { .walk = &w, .run = run, .failure = failure };
     status result;
     TRY(walk_open(&run->plan, &w, failure));
     s.vocabulary = run->stored ? (int32_t)run->stored->head.vocabulary : 0;
@@ -135,9 +136,7 @@ status passage_walk(const passage_run *run, const char *what, error *failure)
         s.rows = malloc((size_t)run->plan.chunk * (size_t)s.vocabulary * sizeof s.rows[0]);
         if (!s.rows) {
             result = error_set(failure, STATUS_NO_MEMORY, "",
-                               "memory is short for %d rows of "
-                               "logits",
-                               run->plan.chunk);
+                               "memory is short for %d rows of logits", run->plan.chunk);
             goto fail;
         }
     }

@@ -26,6 +26,7 @@ typedef struct passage_run {
     int64_t scored; // by it, for progress
     subject *reference;
     struct reference *stored, *save;
+    quality *own; // the reference's own likelihood goes here; NULL: not wanted
     subject **models;   // [count], loaded
     quality *qualities; // [count], opened
     int count;

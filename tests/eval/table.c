@@ -45,15 +45,24 @@ static int larger(int a, size_t b)
     return a > (int)b ? a : (int)b;
 }
 
+// 0: no row has a figure, so the column is left out.
 static int column_width(const table_row *rows, int count, const column *c)
 {
     int width = larger((int)strlen(c->heading), strlen(c->unit));
+    bool seen = false;
     for (int i = 0; i < count; i++) {
         char text[32];
         cell_format(&rows[i], c, text);
         width = larger(width, strlen(text));
+        seen = seen || strcmp(text, "-") != 0;
     }
-    return width;
+    return seen ? width : 0;
+}
+
+static void cell_print(int width, const char *text, buffer *out)
+{
+    if (width > 0)
+        buffer_printf(out, "  %*s", width, text);
 }
 
 void table_print(const table_row *rows, int count, buffer *out)
@@ -67,16 +76,16 @@ void table_print(const table_row *rows, int count, buffer *out)
     }
     buffer_printf(out, "%-*s  %-*s", model, "model", kv, "kv");
     for (size_t c = 0; c < COLUMNS; c++)
-        buffer_printf(out, "  %*s", widths[c], columns[c].heading);
+        cell_print(widths[c], columns[c].heading, out);
     buffer_printf(out, "\n%-*s  %-*s", model, "", kv, "");
     for (size_t c = 0; c < COLUMNS; c++)
-        buffer_printf(out, "  %*s", widths[c], columns[c].unit);
+        cell_print(widths[c], columns[c].unit, out);
     for (int i = 0; i < count; i++) {
         buffer_printf(out, "\n%-*s  %-*s", model, rows[i].model, kv, rows[i].kv_type);
         for (size_t c = 0; c < COLUMNS; c++) {
             char text[32];
             cell_format(&rows[i], &columns[c], text);
-            buffer_printf(out, "  %*s", widths[c], text);
+            cell_print(widths[c], text, out);
         }
     }
     buffer_append_text(out, "\n");

@@ -54,6 +54,8 @@ def identity(model, folder):
     again, same, later = lines("compare", "--reference-file", stored, "--model", model, "--model", model + ",kv=f32")
     check_same(same)
     check(later == other and again == reference, f"{later} is not {other}, or {again} not {reference}")
+    kept = lines("compare", "--reference", model, "--save-reference", stored, *few)
+    check(len(kept) == 1 and abs(kept[0]["nll"] - reference["nll"]) < 1e-7, f"{kept} is not {reference}")
     alone = lines("perplexity", "--model", model, *few)[0]
     check(abs(alone["nll"] - reference["nll"]) < 1e-9, f"{alone} {reference}")
     overlapped = lines("perplexity", "--model", model, *few, "--stride", "64")[0]
