@@ -57,7 +57,7 @@ static void append_escaped(buffer *out, const char *text)
 static axis axis_of(double low, double high, bool from_zero, double from, double to)
 {
     double room = high > low ? (high - low) * 0.12 : fabs(high) * 0.05 + 1e-9;
-    double begin = from_zero ? 0 : low - room, end = high + room;
+    double begin = from_zero ? 0 : low - room, end = high + (from_zero ? 0.06 * high : room);
     double raw = (end - begin) / TICKS_ABOUT, power = pow(10, floor(log10(raw)));
     double share = raw / power;
     double step = power * (share < 1.5 ? 1 : share < 3.5 ? 2 : share < 7.5 ? 5 : 10);
