@@ -108,7 +108,7 @@ static void likelihood_add(void *context, int32_t position, const float *logits)
 
 // The shared tokens are computed once: what follows begins with the last of them, whose logits
 // predict the first that is scored.
-static void sheet_answer(sheet *s, const question *q, choices_answer *answer)
+static status sheet_answer(sheet *s, const question *q, choices_answer *answer, error *failure)
 {
     double best = -INFINITY, best_by_bytes = -INFINITY;
     int32_t last = s->shared - 1;
@@ -119,6 +119,9 @@ static void sheet_answer(sheet *s, const question *q, choices_answer *answer)
         s->scored = s->tokens[i].ids;
         s->likelihood = 0;
         forced_run(s->subject->model, s->scored, last, count - 1, last, likelihood_add, s);
+        if (!isfinite(s->likelihood))
+            return error_set(failure, STATUS_NUMERIC, "model",
+                             "the logits of %s hold values that are no numbers", s->subject->file);
         double by_bytes = s->likelihood / (double)q->choices[i].size;
         if (s->likelihood > best) {
             best = s->likelihood;
@@ -129,6 +132,7 @@ static void sheet_answer(sheet *s, const question *q, choices_answer *answer)
             answer->chosen_by_bytes = i;
         }
     }
+    return STATUS_OK;
 }
 
 status choices_run(const subject *s, const question_list *list, choices_take *take,
@@ -141,7 +145,7 @@ status choices_run(const subject *s, const question_list *list, choices_take *ta
         const question *q = &list->items[n];
         choices_answer answer;
         TRY(sheet_fill(&filled, q, failure));
-        sheet_answer(&filled, q, &answer);
+        TRY(sheet_answer(&filled, q, &answer, failure));
         score->correct += answer.chosen == q->answer;
         score->correct_by_bytes += answer.chosen_by_bytes == q->answer;
         score->chance += 1.0 / q->choice_count / (double)list->count;

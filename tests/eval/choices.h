@@ -26,7 +26,8 @@ typedef void choices_take(void *context, const choices_answer *answer);
 // with. The failure reads "FILE:LINE: " and a sentence where one does not fit the model.
 status choices_context(const subject *s, const char *name, const question_list *list,
                        int32_t *context, error *failure);
-// Answer all of them; `take` (or NULL) hears of each. Shows progress.
+// Answer all of them; `take` (or NULL) hears of each. Shows progress. STATUS_NUMERIC names a model
+// whose logits are no numbers.
 status choices_run(const subject *s, const question_list *list, choices_take *take,
                    void *take_context, choices_score *score, error *failure);
 

@@ -1,11 +1,26 @@
 #include "eval/passage.h"
 
 #include "base/log.h"
+#include "base/utf8.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define CONTEXT_DEFAULT 1024
+
+// Bytes that are no text would be replaced before they are encoded, and the figures would be those
+// of another text.
+static status text_check(const char *name, slice text, error *failure)
+{
+    for (size_t at = 0, size; at < text.size; at += size) {
+        size = utf8_sequence_size(text.data + at, text.size - at);
+        if (size == 0)
+            return error_set(failure, STATUS_INVALID, "text", "%s is not UTF-8 at byte %zu", name,
+                             at);
+    }
+    return STATUS_OK;
+}
 
 status passage_open(const eval_options *o, const subject *s, passage *p, error *failure)
 {
@@ -14,6 +29,7 @@ status passage_open(const eval_options *o, const subject *s, passage *p, error *
     status result;
     *p = (passage){ 0 };
     TRY(subject_file_read(o->text, &p->bytes, failure));
+    TRY(text_check(o->text, buffer_slice(&p->bytes), failure));
     TRY(subject_encode(s, buffer_slice(&p->bytes), &p->tokens, failure));
     p->plan = (walk_plan){
         .text = p->tokens.ids,
@@ -141,6 +157,11 @@ status passage_walk(const passage_run *run, const char *what, error *failure)
         }
     }
     TRY(steps_run(run, &w, &s, what));
+    for (int i = 0; i < run->count && result == STATUS_OK; i++)
+        if (!isfinite(run->qualities[i].nll))
+            result =
+                error_set(failure, STATUS_NUMERIC, "model",
+                          "the logits of %s hold values that are no numbers", run->models[i]->file);
 fail:
     free(s.rows);
     walk_close(&w);

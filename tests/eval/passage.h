@@ -15,7 +15,8 @@ typedef struct passage {
     int64_t scored; // tokens
 } passage;
 
-// Read o->text and encode it for `s`. The sentence names the option that does not fit.
+// Read o->text, which must be UTF-8, and encode it for `s`. The sentence names the option that does
+// not fit.
 status passage_open(const eval_options *o, const subject *s, passage *p, error *failure);
 void passage_close(passage *p);
 
@@ -26,13 +27,14 @@ typedef struct passage_run {
     int64_t scored; // by it, for progress
     subject *reference;
     struct reference *stored, *save;
-    quality *own; // the reference's own likelihood goes here; NULL: not wanted
+    quality *own;       // the reference's own likelihood goes here; NULL: not wanted
     subject **models;   // [count], loaded
     quality *qualities; // [count], opened
     int count;
 } passage_run;
 
 // Add every scored token to the qualities. Shows `what` and how far it is on a terminal.
+// STATUS_NUMERIC names a model whose logits are no numbers.
 status passage_walk(const passage_run *run, const char *what, error *failure);
 // The positions that a walk needs room for in each model.
 int32_t passage_context(const walk_plan *plan);

@@ -81,6 +81,20 @@ def table(model, folder, *more):
     return first
 
 
+def order_of_choices(model, folder):
+    """An answer does not depend on where it stands: nothing of one choice is left while the next is scored."""
+    turned = os.path.join(folder, "turned.jsonl")
+    with open(QUESTIONS, encoding="utf-8") as file, open(turned, "w", encoding="utf-8") as other:
+        for line in file:
+            question = json.loads(line)
+            other.write(json.dumps(dict(question, choices=question["choices"][::-1], answer=3 - question["answer"])) + "\n")
+    first, second = lines("choices", "--model", model, "--set", QUESTIONS), lines("choices", "--model", model, "--set", turned)
+    check(len(first) == len(second) == 45, f"{len(first)} lines")
+    for a, b in zip(first[:-1], second[:-1]):
+        check(a["chosen"] == 3 - b["chosen"] and a["chosen_by_bytes"] == 3 - b["chosen_by_bytes"], f"{a} {b}")
+    check(first[-1] == second[-1], f"{first[-1]} {second[-1]}")
+
+
 def refusals(model, folder):
     other = os.path.join(folder, "other.gguf")
     with open(model, "rb") as file, open(other, "wb") as copy:
@@ -92,6 +106,7 @@ def refusals(model, folder):
     refused("other.gguf has another tokenizer than the reference tiny.gguf", "compare", "--reference", model, "--model", other,
             "--text", TEXT)
     refused(f"{bad}:2: 'answer' must be a whole number from 0 to 1", "choices", "--model", model, "--set", bad)
+    refused("is not UTF-8 at byte ", "perplexity", "--model", model, "--text", model)
     refused("no reference run: magic", "compare", "--reference-file", TEXT, "--model", model)
     refused("one of --reference and --reference-file", "compare", "--model", model, "--text", TEXT)
     refused("the KV type 'f64' is not known; it must be one of", "perplexity", "--model", model + ",kv=f64", "--text", TEXT)
@@ -134,6 +149,7 @@ def test():
         measured = table(model, folder, "--prompt", "32", "--generate", "4", "--depth", "8", "--repeats", "1")
         check(all(float(measured[name]) > 0 for name in measured if name.endswith("tokens_per_s")), f"{measured}")
         check(table(model, folder, "--no-speed")["prefill_tokens_per_s"] == "", "a speed was not measured and is there")
+        order_of_choices(model, folder)
         refusals(model, folder)
         if SLOW == 1.0 and os.path.exists(MODEL) and "SmolLM2-135M" in MODEL:
             identity(MODEL, folder)
