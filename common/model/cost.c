@@ -1,9 +1,14 @@
 #include "model/cost.h"
 
-#define STEPS_NEEDED 8      // before a prediction is given
-#define FORGETTING 0.99     // weight of a step after the next one
-#define SPREAD_FIRST 1000.0 // how unsure the first prices are, in square milliseconds
-#define SPREAD_MAX 1e5      // the sum of the diagonal: forgetting without news must not grow it
+#include <math.h>
+
+#define STEPS_NEEDED 8  // before a prediction is given
+#define FORGETTING 0.98 // weight of a step after the next one
+// Added to what is known of every price, and a part of the mean besides: a step with next to
+// nothing of a term must not move its price far, nor noise the difference between two prices that
+// nothing tells apart.
+#define KNOWN_LEAST 0.05
+#define DAMPING 0.01
 
 // Terms in units that make each of them about 1 in a usual step, so that the sums stay well
 // conditioned.
@@ -18,8 +23,6 @@ static void terms_of(const cost_work *w, double terms[COST_TERMS])
 void cost_begin(cost_model *m)
 {
     *m = (cost_model){ 0 };
-    for (int i = 0; i < COST_TERMS; i++)
-        m->spread[i][i] = SPREAD_FIRST;
 }
 
 static double price_of(const cost_model *m, const double terms[COST_TERMS])
@@ -30,42 +33,59 @@ static double price_of(const cost_model *m, const double terms[COST_TERMS])
     return sum;
 }
 
-static void spread_update(cost_model *m, const double gain[COST_TERMS],
-                          const double spread_terms[COST_TERMS])
+static void known_update(cost_model *m, const double terms[COST_TERMS])
 {
-    double sum = 0;
+    double keeps = sqrt(FORGETTING);
     for (int i = 0; i < COST_TERMS; i++)
-        for (int k = 0; k < COST_TERMS; k++)
-            m->spread[i][k] = (m->spread[i][k] - gain[i] * spread_terms[k]) / FORGETTING;
+        for (int k = 0; k < COST_TERMS; k++) {
+            double left = (terms[i] != 0 ? keeps : 1) * (terms[k] != 0 ? keeps : 1);
+            m->known[i][k] = m->known[i][k] * left + terms[i] * terms[k];
+        }
+}
+
+// x = a^-1 x for a symmetric, positive definite a (Cholesky), which is lost.
+static void solve(double a[COST_TERMS][COST_TERMS], double x[COST_TERMS])
+{
     for (int i = 0; i < COST_TERMS; i++)
-        sum += m->spread[i][i];
-    double shrink = sum > SPREAD_MAX ? SPREAD_MAX / sum : 1;
-    for (int i = 0; i < COST_TERMS; i++)
-        for (int k = 0; k < COST_TERMS; k++)
-            m->spread[i][k] *= shrink;
+        for (int k = 0; k <= i; k++) {
+            double sum = a[i][k];
+            for (int n = 0; n < k; n++)
+                sum -= a[i][n] * a[k][n];
+            a[i][k] = i == k ? sqrt(sum) : sum / a[k][k];
+        }
+    for (int i = 0; i < COST_TERMS; i++) {
+        for (int k = 0; k < i; k++)
+            x[i] -= a[i][k] * x[k];
+        x[i] /= a[i][i];
+    }
+    for (int i = COST_TERMS - 1; i >= 0; i--) {
+        for (int k = i + 1; k < COST_TERMS; k++)
+            x[i] -= a[k][i] * x[k];
+        x[i] /= a[i][i];
+    }
 }
 
 void cost_learn(cost_model *m, const cost_work *work, double duration_us)
 {
-    double terms[COST_TERMS], spread_terms[COST_TERMS], gain[COST_TERMS];
+    double terms[COST_TERMS], change[COST_TERMS], damped[COST_TERMS][COST_TERMS], mean = 0;
     terms_of(work, terms);
     double predicted = price_of(m, terms), wrong = duration_us * 1e-3 - predicted;
     if (m->steps >= STEPS_NEEDED && wrong > predicted)
         wrong = predicted;
-    double divisor = FORGETTING;
+    known_update(m, terms);
+    for (int i = 0; i < COST_TERMS; i++)
+        mean += m->known[i][i] / COST_TERMS;
     for (int i = 0; i < COST_TERMS; i++) {
-        spread_terms[i] = 0;
+        change[i] = terms[i] * wrong;
         for (int k = 0; k < COST_TERMS; k++)
-            spread_terms[i] += m->spread[i][k] * terms[k];
-        divisor += terms[i] * spread_terms[i];
+            damped[i][k] = m->known[i][k] + (i == k ? KNOWN_LEAST + DAMPING * mean : 0);
     }
+    solve(damped, change);
     for (int i = 0; i < COST_TERMS; i++) {
-        gain[i] = spread_terms[i] / divisor;
-        m->price[i] += gain[i] * wrong;
+        m->price[i] += change[i];
         if (m->price[i] < 0) // nothing makes a step shorter
             m->price[i] = 0;
     }
-    spread_update(m, gain, spread_terms);
     m->steps++;
 }
 

@@ -2,9 +2,10 @@
 //
 // A step costs a constant (every weight is read once), so much per row, so much per cached token
 // that its decode rows read and so much per pair of prompt row and cached token. The four prices
-// are fitted to measured steps by recursive least squares with forgetting (Haykin, Adaptive Filter
-// Theory, ch. 9), so they follow the machine and the model without a table of constants. Step
-// thread; no memory is taken.
+// follow the measured steps by recursive least squares with forgetting in its information form
+// (Simon, Optimal State Estimation, ch. 6), so they fit the machine and the model without a table
+// of constants. A step makes only the prices older that it pays: what prompts cost is not forgotten
+// while none come. Step thread; no memory is taken.
 #pragma once
 
 #include <stdint.h>
@@ -19,9 +20,9 @@ typedef struct cost_work {
 } cost_work;
 
 typedef struct cost_model {
-    double price[COST_TERMS]; // milliseconds for one unit of each term
-    double spread[COST_TERMS][COST_TERMS];
-    int64_t steps; // measured
+    double price[COST_TERMS];             // milliseconds for one unit of each term
+    double known[COST_TERMS][COST_TERMS]; // information: how sure the prices are
+    int64_t steps;                        // measured
 } cost_model;
 
 void cost_begin(cost_model *m);

@@ -184,8 +184,9 @@ class Rows:
         if self.arguments.quick:
             return
         _, _, prompts = self.client.interfere(20, 2, wait=120)
-        self.row("the same: prompts of the flood", "%(sent)d: %(served)d served, %(refused)d refused" % prompts,
-                 "none lost or left", prompts["sent"] == prompts["served"] + prompts["refused"])
+        self.row("the same: prompts of the flood",
+                 "%(served)d of %(sent)d, %(refused)d refused, TTFT %(ttft_p50_s).0f s" % prompts, "none lost or left",
+                 prompts["sent"] == prompts["served"] + prompts["refused"])
 
     def many(self, streams, target):
         got = self.best(lambda: self.client.conc(streams, 3 * streams), lambda r: -r["tokens_per_s"])

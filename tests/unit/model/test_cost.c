@@ -1,10 +1,13 @@
 // Facts about the prediction of step times.
 #include "model/cost.h"
 
+#include "base/random.h"
+
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdlib.h>
 
 #include <cmocka.h>
 
@@ -104,6 +107,44 @@ static void equal_steps_for_a_long_time_do_not_spoil_it(void **state)
     expect_within(&m, 1, 0.05);
 }
 
+// What a worker sees in a quarter of an hour: answers that grow and end, now and then a prompt in
+// pieces beside them, and a machine whose steps take 20 % more or less, and sometimes much longer.
+static void a_noisy_day_is_predicted_well(void **state)
+{
+    (void)state;
+    cost_model m;
+    cost_begin(&m);
+    const char *given = getenv("PENSTOCK_SEED");
+    uint64_t seed = given ? strtoull(given, NULL, 0) : random_system(), draw = seed;
+    print_message("replay with PENSTOCK_SEED=%llu\n", (unsigned long long)seed);
+    int good = 0, seen = 0, answers = 8;
+    double context = 100, prompt = 0;
+    for (int i = 0; i < 40000; i++) {
+        draw = random_mix(draw);
+        context = draw % 1000 == 0 ? 100 : context + 1;
+        if (draw % 700 == 0)
+            answers = 1 + (int)(draw >> 20 & 7);
+        if (draw % 600 == 1)
+            prompt = 2000;
+        cost_work w = { .rows = answers, .decode_context = answers * context };
+        if (prompt > 0) {
+            w.rows += 16;
+            w.prompt_pairs = 16 * (2000 - prompt + 16);
+            prompt -= 16;
+        }
+        double noise = 0.8 + (double)(draw >> 40 & 1023) / 2560;
+        if ((draw >> 32) % 100 == 0)
+            noise *= 10;
+        double truth = machine(&w, 1), predicted = cost_predict(&m, &w);
+        assert_true(predicted >= 0 && predicted < 10 * truth);
+        seen += i >= 200;
+        good += i >= 200 && fabs(predicted - truth) < 0.15 * truth;
+        cost_learn(&m, &w, truth * noise);
+    }
+    print_message("%.1f %% within 15 %%\n", 100.0 * good / seen);
+    assert_true(good > seen * 0.9);
+}
+
 static void rows_that_fit_are_the_most_that_fit(void **state)
 {
     (void)state;
@@ -131,6 +172,7 @@ int main(void)
         cmocka_unit_test(a_machine_that_becomes_slower_is_followed),
         cmocka_unit_test(one_step_that_was_held_up_changes_little),
         cmocka_unit_test(equal_steps_for_a_long_time_do_not_spoil_it),
+        cmocka_unit_test(a_noisy_day_is_predicted_well),
         cmocka_unit_test(rows_that_fit_are_the_most_that_fit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
