@@ -153,6 +153,7 @@ const engine_facts *engine_facts_of(const engine *e);
 // sequences or holders.
 int32_t engine_pages_free(const engine *e);
 int32_t engine_pages_held(const engine *e);
+uint64_t engine_pages_evicted(const engine *e); // cached prefixes given up for new pages, since open
 int32_t engine_sequences_open(const engine *e);
 // Pages that such a request takes if nothing of it is cached.
 int32_t engine_pages_needed(const engine *e, int32_t token_count);

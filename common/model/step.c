@@ -99,6 +99,11 @@ int32_t engine_pages_held(const engine *e)
     return kv_pool_held(e->pool);
 }
 
+uint64_t engine_pages_evicted(const engine *e)
+{
+    return kv_pool_evicted(e->pool);
+}
+
 int32_t engine_sequences_open(const engine *e)
 {
     return e->open_count;

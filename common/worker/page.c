@@ -20,6 +20,7 @@ enum {
     SPEC_HANDOFF_SECONDS,
     SPEC_HANDOFF_BYTES,
     SPEC_PAGES,
+    SPEC_PAGES_EVICTED,
     SPEC_SEQUENCES,
     SPEC_REFUSALS,
     SPEC_FAILURES,
@@ -50,6 +51,7 @@ static const metrics_spec specs[SPECS] = {
     [SPEC_HANDOFF_SECONDS] = { "penstock_worker_handoff_seconds", METRICS_HISTOGRAM, "From the first page of a transfer to its last.", { NULL }, BOUNDS(handoff_bounds) },
     [SPEC_HANDOFF_BYTES] = { "penstock_worker_handoff_bytes_total", METRICS_COUNTER, "Bytes of pages moved.", { "direction", NULL }, NULL, 0 },
     [SPEC_PAGES] = { "penstock_worker_pages", METRICS_GAUGE, "Pages of the pool.", { "state", NULL }, NULL, 0 },
+    [SPEC_PAGES_EVICTED] = { "penstock_worker_pages_evicted_total", METRICS_COUNTER, "Cached pages of the pool that were given up for new ones.", { NULL }, NULL, 0 },
     [SPEC_SEQUENCES] = { "penstock_worker_sequences", METRICS_GAUGE, "Sequences in the batch, and tickets that wait.", { "state", NULL }, NULL, 0 },
     [SPEC_REFUSALS] = { "penstock_worker_refusals_total", METRICS_COUNTER, "Tickets that were not taken.", { "reason", NULL }, NULL, 0 },
     [SPEC_FAILURES] = { "penstock_worker_failures_total", METRICS_COUNTER, "Tickets that were taken and given up.", { "reason", NULL }, NULL, 0 },
@@ -66,7 +68,7 @@ struct page {
     metrics_series *counters[PAGE_COUNTERS];
     metrics_series *histograms[PAGE_HISTOGRAMS];
     metrics_series *gauges[GAUGES];
-    metrics_series *bytes_sent, *bytes_received;
+    metrics_series *bytes_sent, *bytes_received, *pages_evicted;
     http_thread *http; // NULL: off
     pthread_mutex_t lock;
     worker *worker; // NULL: the model is loading, or the process ends
@@ -101,6 +103,7 @@ static void series_make(page *p)
     p->gauges[PAGES_QUARANTINED] = labelled(p, SPEC_PAGES, "quarantined");
     p->gauges[SEQUENCES_RUNNING] = labelled(p, SPEC_SEQUENCES, "running");
     p->gauges[SEQUENCES_WAITING] = labelled(p, SPEC_SEQUENCES, "waiting");
+    p->pages_evicted = metrics_series_of(p->registry, SPEC_PAGES_EVICTED, NULL);
     p->bytes_sent = labelled(p, SPEC_HANDOFF_BYTES, "sent");
     p->bytes_received = labelled(p, SPEC_HANDOFF_BYTES, "received");
     p->gauges[READY] = metrics_series_of(p->registry, SPEC_READY, NULL);
@@ -233,6 +236,7 @@ void page_show(page *p, const worker_state *state, const handoff_stats *stats)
     metrics_set(p->gauges[PAGES_QUARANTINED], (double)state->pages_quarantined);
     metrics_set(p->gauges[SEQUENCES_RUNNING], state->sequences_running);
     metrics_set(p->gauges[SEQUENCES_WAITING], state->sequences_waiting);
+    metrics_add(p->pages_evicted, (double)state->pages_evicted - metrics_value(p->pages_evicted));
     metrics_add(p->bytes_sent, (double)stats->bytes_sent - metrics_value(p->bytes_sent));
     metrics_add(p->bytes_received,
                 (double)stats->bytes_received - metrics_value(p->bytes_received));

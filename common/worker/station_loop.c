@@ -64,6 +64,7 @@ static void state_gather(station *s, handoff_stats *stats)
     w->pages_free = (uint64_t)engine_pages_free(s->engine);
     w->pages_held = (uint64_t)engine_pages_held(s->engine);
     w->pages_quarantined = stats->pages_quarantined;
+    w->pages_evicted = engine_pages_evicted(s->engine);
     w->sequences_running = 0;
     w->sequences_waiting = 0;
     w->tokens_waiting = 0;

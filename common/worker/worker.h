@@ -58,6 +58,7 @@ typedef struct worker_identity {
 // What the step thread last knew of itself, for heartbeats and pages. Plain numbers, copied.
 typedef struct worker_state {
     uint64_t pages_free, pages_held, pages_quarantined;
+    uint64_t pages_evicted; // since start
     uint32_t sequences_running, sequences_waiting;
     uint64_t tokens_waiting;
     uint64_t steps, step_us;
