@@ -9,7 +9,7 @@
 typedef struct comparison {
     const eval_options *options;
     subject reference;
-    struct reference stored, save;
+    reference stored, save;
     passage passage;
     subject models[EVAL_MODELS_MAX];
     subject *model_list[EVAL_MODELS_MAX];

@@ -75,6 +75,8 @@ static status text_measure(evaluation *e, subject *s, const passage *p, table_ro
     TRY(passage_walk(&run, "reading the text", failure));
     row->perplexity = quality_perplexity(&q);
     row->bits_per_byte = quality_bits_per_byte(&q);
+    row->difference = compared ? 100 * expm1(quality_gap(&q).mean) : first ? 0 : NAN;
+    row->difference_error = compared ? 100 * quality_gap(&q).error : first ? 0 : NAN;
     row->kl_mean = compared ? quality_kl(&q).mean : first ? 0 : NAN;
     row->top_same = compared ? 100 * quality_top_share(&q) : first ? 100 : NAN;
 fail:
@@ -190,9 +192,10 @@ static status table_write(const evaluation *e, error *failure)
     status result = STATUS_OK;
     table_print(e->rows, e->count, &text);
     fwrite(text.data, 1, text.size, stdout);
-    printf("resident: sequences of %d tokens in %d MiB of pages; KL and top-1: against the first "
-           "row, - where the tokenizer is another\n",
-           o->sequence_tokens, o->pool_mib);
+    printf(
+        "resident: sequences of %d tokens in %d MiB of pages; to first, KL and top-1: against the "
+        "first row, - where the tokenizer is another\n",
+        o->sequence_tokens, o->pool_mib);
     fflush(stdout);
     if (o->csv) {
         buffer_clear(&text);

@@ -26,7 +26,7 @@ typedef struct passage_run {
     walk_plan plan; // of the tokens of every model
     int64_t scored; // by it, for progress
     subject *reference;
-    struct reference *stored, *save;
+    reference *stored, *save;
     quality *own;       // the reference's own likelihood goes here; NULL: not wanted
     subject **models;   // [count], loaded
     quality *qualities; // [count], opened

@@ -9,5 +9,5 @@ typedef struct plot_labels {
     int sequences, sequence_tokens; // whose KV the memory counts
 } plot_labels;
 
-// The panel of speed is left out where no row has one. STATUS_OK, or STATUS_TOO_LARGE.
+// The panel of speed is left out where no row has one.
 void plot_svg(const table_row *rows, int count, const plot_labels *labels, buffer *out);

@@ -19,6 +19,8 @@ static const column columns[] = {
     { "decode 1", "tokens/s", "decode_1_tokens_per_s", AT(decode_1), 1 },
     { "decode 32", "tokens/s", "decode_32_tokens_per_s", AT(decode_32), 0 },
     { "perplexity", "", "perplexity", AT(perplexity), 4 },
+    { "to first", "%", "perplexity_difference_percent", AT(difference), 2 },
+    { "+-", "%", "perplexity_difference_error_percent", AT(difference_error), 2 },
     { "bits", "a byte", "bits_per_byte", AT(bits_per_byte), 4 },
     { "KL mean", "nats", "kl_mean", AT(kl_mean), 6 },
     { "top-1", "same, %", "top_1_same_percent", AT(top_same), 2 },

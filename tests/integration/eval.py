@@ -73,6 +73,8 @@ def table(model, folder, *more):
     check(float(second["kv_bytes_per_token"]) == 2 * float(first["kv_bytes_per_token"]), f"{first} {second}")
     check(abs(int(first["resident_sequences"]) - 2 * int(second["resident_sequences"])) <= 1, f"{first} {second}")
     check(float(first["kl_mean"]) == 0 and float(second["kl_mean"]) > 0, f"{first} {second}")
+    ratio = 100 * (float(second["perplexity"]) / float(first["perplexity"]) - 1)
+    check(abs(float(second["perplexity_difference_percent"]) - ratio) < 1e-4, f"{first} {second}")
     check(done.stdout.count(first["model"]) == 2 and first["kv_type"] in done.stdout, done.stdout)
     drawn = xml.etree.ElementTree.parse(svg).getroot()
     panels = 1 if "--no-speed" in more else 2
