@@ -371,10 +371,13 @@ void send_tick(handoff *h, uint64_t absent_us)
 
 uint64_t send_wakeup_us(const handoff *h)
 {
-    uint64_t first_us = UINT64_MAX;
-    for (uint32_t i = 0; i < h->sends_used; i++)
-        if (h->sends[i].t.state != SEND_FREE && h->sends[i].delayed &&
-            h->sends[i].delayed_until_us < first_us)
-            first_us = h->sends[i].delayed_until_us;
+    uint64_t first_us = UINT64_MAX, now_us = fabric_now_us(h->net);
+    for (uint32_t i = 0; i < h->sends_used; i++) {
+        const handoff_send *s = &h->sends[i];
+        // A delay that is over waits for the peer or its own end, and those wake us.
+        if (s->t.state != SEND_FREE && s->delayed && s->delayed_until_us > now_us &&
+            s->delayed_until_us < first_us)
+            first_us = s->delayed_until_us;
+    }
     return first_us;
 }
