@@ -7,7 +7,8 @@
 
 #include <stdio.h>
 
-#define TRIES_MAX 16    // waiting tickets looked at in one round
+#define TRIES_MAX 16 // waiting tickets looked at in one round
+#define ALONE_WAITS_US 5000000
 #define RETRY_US 100000 // until one that found no room is looked at again although nothing happened
 
 // ---- ends --------------------------------------------------------------------------------------
@@ -286,6 +287,15 @@ void station_admit(station *s)
         ;
 }
 
+// How long a ticket may wait. One that must be alone holds the engine of its other worker
+// meanwhile, and where another router's request waits there and is here, both would wait for each
+// other: it goes back soon, and its router plans it again.
+static uint64_t patience_us(const station *s, const job *j)
+{
+    uint64_t usual_us = (uint64_t)s->config->queue.waiting_us;
+    return j->alone && usual_us > ALONE_WAITS_US ? ALONE_WAITS_US : usual_us;
+}
+
 // Deadlines of clients, and of waiting.
 void station_expire(station *s)
 {
@@ -296,8 +306,7 @@ void station_expire(station *s)
             continue;
         if (j->deadline_us != 0 && now_us >= j->deadline_us)
             station_fail(s, j, STATUS_DEADLINE, "its deadline passed");
-        else if (j->state == JOB_WAITING &&
-                 now_us - j->times.received > (uint64_t)s->config->queue.waiting_us)
+        else if (j->state == JOB_WAITING && now_us - j->times.received > patience_us(s, j))
             refuse_job(s, j, STATUS_OVERLOADED, "no room became free in time");
     }
 }
