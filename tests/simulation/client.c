@@ -42,6 +42,18 @@ static void answer_expect(client *c)
     }
 }
 
+// Some letters of the answer end it where they come first.
+static void stop_choose(client *c)
+{
+    size_t size = strlen(c->expected), length = world_between(1, 3);
+    if (size < length || !world_chance(0.2))
+        return;
+    size_t at = world_between(0, size - length);
+    memcpy(c->stop, c->expected + at, length);
+    *strstr(c->expected, c->stop) = 0;
+    c->expected_finish = "stop";
+}
+
 // ---- the question -----------------------------------------------------------------------------
 
 static void prompt_choose(client *c)
@@ -72,6 +84,7 @@ client *client_begin(process *router, client_patience patience)
     if (patience != CLIENT_BEARS_NOTHING && world_chance(0.1))
         c->leave_after = world_between(1, 3000);
     answer_expect(c);
+    stop_choose(c);
     c->next = clients;
     clients = c;
     world_counts[WORLD_REQUESTS]++;
@@ -83,6 +96,10 @@ client *client_begin(process *router, client_patience patience)
     buffer_printf(&body, "],\"max_tokens\":%zu,\"min_tokens\":%zu,\"seed\":%llu,\"stream\":%s",
                   c->max_tokens, c->min_tokens, (unsigned long long)c->seed,
                   c->stream ? "true" : "false");
+    if (c->stop[0]) {
+        buffer_append_text(&body, ",\"stop\":");
+        buffer_append_json(&body, slice_of(c->stop));
+    }
     if (world_chance(0.3))
         buffer_append_text(&body, ",\"priority\":1");
     buffer_append_byte(&body, '}');

@@ -34,6 +34,7 @@ typedef struct client {
     size_t prompt_count, max_tokens, min_tokens;
     uint64_t seed;
     size_t leave_after;  // bytes; 0: never
+    char stop[4];        // a stop string; empty: none
     char expected[1024]; // the text
     const char *expected_finish;
     size_t expected_tokens;

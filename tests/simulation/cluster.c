@@ -383,9 +383,35 @@ static double rate_choose(double chance, double most)
     return world_chance(chance) ? most * (double)world_between(1, 100) / 100 : 0;
 }
 
+// The product's own fault points, those that a world without signals can have.
+static void points_arm(void)
+{
+    static const struct {
+        const char *format;
+        double most;
+    } points[] = { { "pool.exhaust:%.3f", 0.1 },
+                   { "ticket.refuse:%.3f", 0.2 },
+                   { "handoff.drop:%.3f", 0.05 },
+                   { "handoff.delay:%.3f:300", 0.1 },
+                   { "worker.stall:%.3f:200", 0.02 } };
+    char texts[5][40], *items[5];
+    fault_settings settings = { { 0, items } };
+    for (size_t i = 0; i < sizeof points / sizeof points[0]; i++) {
+        double rate = rate_choose(0.15, points[i].most);
+        if (rate == 0)
+            continue;
+        items[settings.points.count] = texts[i];
+        settings.points.count++;
+        snprintf(texts[i], sizeof texts[i], points[i].format, rate);
+        world_trace("armed %s", texts[i]);
+    }
+    CHECK(fault_arm(&settings, NULL) == STATUS_OK);
+}
+
 static void fire_begin(void)
 {
     cluster.fire = true;
+    points_arm();
     network = (network_faults){ .repeat = rate_choose(0.4, 0.1),
                                 .overtake = rate_choose(0.8, 1),
                                 .slow = rate_choose(0.4, 0.05),
@@ -397,12 +423,13 @@ static void fire_begin(void)
 static void fire_end(void)
 {
     cluster.fire = false;
+    fault_disarm_all();
+    for (int i = 0; i < FAULT_COUNT; i++)
+        world_counts[WORLD_FAULT_POINTS] += fault_fired((fault_point)i);
     network = (network_faults){ .overtake = 0.5 };
-    world_heal();
-    for (int i = 0; i < cluster.count; i++) {
-        cluster.members[i].process->stalled_until_us = 0;
+    for (int i = 0; i < cluster.count; i++)
         cluster.members[i].process->slowness = 100;
-    }
+    world_run(world_healed_us());
     world_trace("peace");
 }
 

@@ -24,7 +24,7 @@
 // clang-format off
 const char *const world_count_names[WORLD_COUNTS] = {
     "events", "switches", "messages", "repeats", "lost_tails", "overtakings", "page_runs",
-    "kills", "stalls", "cuts", "goodbyes", "router_kills", "router_drains", "slow_steps", "broken_pairs", "bad_runs",
+    "kills", "stalls", "cuts", "goodbyes", "router_kills", "router_drains", "slow_steps", "broken_pairs", "bad_runs", "fault_points",
     "client_leaves", "requests", "answered", "limited", "no_worker", "gave_up", "poison", "deadline", "drained",
     "cut_off", "abandoned", "tokens", "checks", "virtual_ms",
 };
@@ -283,11 +283,16 @@ uint64_t world_passes_us(int one, int other)
     return c ? c->until_us : world.now_us;
 }
 
-void world_heal(void)
+uint64_t world_healed_us(void)
 {
-    // What waits for the old end of a stop or a cut comes then: ends are near by construction.
+    uint64_t until_us = world.now_us;
     for (int i = 0; i < CUTS_MAX; i++)
-        world.cuts[i].until_us = 0;
+        if (world.cuts[i].until_us > until_us)
+            until_us = world.cuts[i].until_us;
+    for (const process *p = world.processes; p; p = p->next)
+        if (p->alive && p->stalled_until_us > until_us)
+            until_us = p->stalled_until_us;
+    return until_us;
 }
 
 // ---- fibers -----------------------------------------------------------------------------------

@@ -59,6 +59,7 @@ typedef enum world_count {
     WORLD_SLOW_STEPS,
     WORLD_BROKEN_PAIRS,
     WORLD_BAD_RUNS,
+    WORLD_FAULT_POINTS,
     WORLD_LEAVES,
     WORLD_REQUESTS,
     WORLD_ANSWERED,
@@ -114,8 +115,8 @@ void world_stall(process *p, uint64_t duration_us);
 void world_cut(int one, int other, uint64_t duration_us);
 // When a message that wants to pass now will pass: now, or the end of the cut.
 uint64_t world_passes_us(int one, int other);
-// Nothing is stopped or cut any more.
-void world_heal(void);
+// When everything that is stopped or cut now will go on.
+uint64_t world_healed_us(void);
 // The stand-ins' part of a kill.
 void mailbox_process_died(process *p);
 void fabric_process_died(process *p);
