@@ -77,6 +77,7 @@ static status text_measure(evaluation *e, subject *s, const passage *p, table_ro
     row->bits_per_byte = quality_bits_per_byte(&q);
     row->difference = compared ? 100 * expm1(quality_gap(&q).mean) : first ? 0 : NAN;
     row->difference_error = compared ? 100 * quality_gap(&q).error : first ? 0 : NAN;
+    row->bits_error = compared ? quality_bits_gap_error(&q) : NAN;
     row->kl_mean = compared ? quality_kl(&q).mean : first ? 0 : NAN;
     row->top_same = compared ? 100 * quality_top_share(&q) : first ? 100 : NAN;
 fail:

@@ -172,6 +172,17 @@ static int order_of(const table_row *rows, int index, bool of_type)
     return order;
 }
 
+// The standard error of a point's height, as a bar.
+static void bar_draw(const axis *y, double x, const table_row *row, const char *class, buffer *out)
+{
+    if (isnan(row->bits_error))
+        return;
+    buffer_printf(out, "<rect class=\"%s\" x=\"%.1f\" y=\"%.1f\" width=\"2\" height=\"%.1f\"/>\n",
+                  class, x - 1, axis_place(y, row->bits_per_byte + row->bits_error),
+                  axis_place(y, row->bits_per_byte - row->bits_error) -
+                      axis_place(y, row->bits_per_byte + row->bits_error));
+}
+
 static void points_draw(const panel *p, const table_row *rows, int count, const plot_labels *labels,
                         bool speed, buffer *out)
 {
@@ -182,6 +193,7 @@ static void points_draw(const panel *p, const table_row *rows, int count, const 
         if (isnan(value) || isnan(rows[i].bits_per_byte))
             continue;
         snprintf(class, sizeof class, "c%d", order_of(rows, i, false) % COLOURS);
+        bar_draw(&p->y, axis_place(&p->x, value), &rows[i], class, out);
         mark_draw(axis_place(&p->x, value), axis_place(&p->y, rows[i].bits_per_byte), shape, class,
                   out);
         buffer_append_text(out, "<title>");
@@ -244,8 +256,9 @@ static void panel_draw(const table_row *rows, int count, const plot_labels *labe
     char label[128];
     range_of(rows, count, labels, speed, &low, &high);
     for (int i = 0; i < count; i++) {
-        quality_low = fmin(quality_low, rows[i].bits_per_byte);
-        quality_high = fmax(quality_high, rows[i].bits_per_byte);
+        double bar = isnan(rows[i].bits_error) ? 0 : rows[i].bits_error;
+        quality_low = fmin(quality_low, rows[i].bits_per_byte - bar);
+        quality_high = fmax(quality_high, rows[i].bits_per_byte + bar);
     }
     snprintf(label, sizeof label,
              speed ? "tokens/s, decoding %d sequences (more is better)"
@@ -275,9 +288,11 @@ void plot_svg(const table_row *rows, int count, const plot_labels *labels, buffe
                   "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" width=\"%d\" "
                   "height=\"%d\" role=\"img\">\n<title>Quality against %smemory</title>\n%s"
                   "<rect class=\"page\" width=\"%d\" height=\"%d\"/>\n"
-                  "<text class=\"title\" x=\"%d\" y=\"30\">Quality against %smemory</text>\n",
+                  "<text class=\"title\" x=\"%d\" y=\"26\">Quality against %smemory</text>\n"
+                  "<text x=\"%d\" y=\"44\">bars: standard error of the difference to the first "
+                  "model</text>\n",
                   width, height, width, height, speed ? "speed and " : "", style, width, height,
-                  MARGIN_LEFT, speed ? "speed and " : "");
+                  MARGIN_LEFT, speed ? "speed and " : "", MARGIN_LEFT);
     buffer_append_slice(out, buffer_slice(&body));
     buffer_append_text(out, "</svg>\n");
     buffer_close(&body);

@@ -87,6 +87,11 @@ double quality_bits_per_byte(const quality *q)
     return q->nll / log(2) / q->bytes;
 }
 
+double quality_bits_gap_error(const quality *q)
+{
+    return quality_gap(q).error * (double)q->count / log(2) / q->bytes;
+}
+
 double quality_top_share(const quality *q)
 {
     return (double)q->top_same / (double)q->count;

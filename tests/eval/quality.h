@@ -43,6 +43,7 @@ quality_mean quality_kl(const quality *q);
 double quality_perplexity(const quality *q);
 // Of the tokens' bytes: comparable between models with unlike tokenizers.
 double quality_bits_per_byte(const quality *q);
-double quality_top_share(const quality *q); // 0..1
+double quality_bits_gap_error(const quality *q); // of its difference to the reference's, paired
+double quality_top_share(const quality *q);      // 0..1
 // The p-th percentile of KL, 0..100; sorts kl_values.
 double quality_kl_percentile(quality *q, double p);

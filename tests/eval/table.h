@@ -13,6 +13,7 @@ typedef struct table_row {
     double resident;                     // sequences that the pool of the command line holds
     double prefill, decode_1, decode_32; // tokens/s
     double perplexity, bits_per_byte;
+    double bits_error;                   // of its difference to the first row's; only drawn
     double difference, difference_error; // of the perplexity, per cent of the first row's; paired
     double kl_mean, top_same;            // against the first row; its own are 0 and 100
     double accuracy, accuracy_by_bytes;  // per cent of the questions
