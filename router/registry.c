@@ -26,10 +26,25 @@ registry_worker *registry_at(registry *r, size_t index)
 
 registry_worker *registry_find(registry *r, uint64_t serial)
 {
-    for (size_t i = 0; i < r->count; i++)
-        if (r->workers[i]->serial == serial)
-            return r->workers[i];
-    return NULL;
+    registry_worker *w = r->buckets[serial % REGISTRY_BUCKETS];
+    while (w && w->serial != serial)
+        w = w->next;
+    return w;
+}
+
+void registry_index(registry *r, registry_worker *w)
+{
+    registry_worker **bucket = &r->buckets[w->serial % REGISTRY_BUCKETS];
+    w->next = *bucket;
+    *bucket = w;
+}
+
+static void index_leave(registry *r, const registry_worker *w)
+{
+    registry_worker **link = &r->buckets[w->serial % REGISTRY_BUCKETS];
+    while (*link != w)
+        link = &(*link)->next;
+    *link = w->next;
 }
 
 const char *registry_url(const registry *r)
@@ -77,6 +92,7 @@ void registry_lose(registry *r, registry_worker *w, status cause)
     while (r->workers[index] != w)
         index++;
     r->workers[index] = r->workers[--r->count];
+    index_leave(r, w);
     r->lost++;
     log_warn("registry", "worker lost name %s role %s serial %llu cause \"%s\"", w->name,
              w->role == POLICY_DECODE ? "decode" : "prefill", (unsigned long long)w->serial,

@@ -37,41 +37,44 @@ typedef struct registry_beat {
 } registry_beat;
 
 // One incarnation of a worker, open for reading. Only the registry writes what the worker said;
-// only the dispatcher writes the credits at the end.
+// only the dispatcher writes the credits that are in use. What placing a request looks at stands
+// together: with a thousand workers it is read from memory each time.
 typedef struct registry_worker {
     uint64_t serial; // never used again; names the pair's events
+    policy_role role;
+    registry_state state;
+    bool connected;                   // the pair is up
+    bool healthy, draining, cordoned; // as its last beat said
+    bool alone;                       // runs a request that must run alone
+    uint32_t page_tokens, context;
+    uint32_t sequences;       // that this router may have open
+    uint32_t sequences_spent; // by the dispatcher
+    hash128 weights;          // the version of the model
+    hash128 numeric_id;
+    uint64_t page_credits;       // what this router may fill
+    uint64_t pages_spent;        // by the dispatcher
+    uint64_t token_credits;      // prompt tokens that may wait there to be computed; 0: any number
+    uint64_t tokens_outstanding; // by the dispatcher
+    double prefill_tokens_per_s;
+    uint64_t heard_us;
+
+    struct registry_worker *next; // in its bucket
+    mailbox_pair *pair;
     uint64_t incarnation;
     char name[64]; // stable over incarnations, for people
     char version[32];
     char pair_url[256];
-    policy_role role;
-    hash128 weights; // the version of the model
-    hash128 numeric_id;
     char kv_layout[64];
     char fabric_host[256];
-    uint32_t fabric_port;
-    uint32_t page_tokens, context, threads;
-    uint32_t protocol;      // that it speaks
-    uint64_t pages;         // of its pool
-    uint64_t page_credits;  // of them, what this router may fill
-    uint64_t token_credits; // prompt tokens that may wait there to be computed; 0: any number
-    uint32_t sequences;     // that this router may have open
-    mailbox_pair *pair;
-    registry_state state;
-    bool connected;                   // the pair is up
-    bool healthy, draining, cordoned; // as its last beat said
-    uint64_t joined_us, heard_us;
+    uint32_t fabric_port, threads;
+    uint32_t protocol; // that it speaks
+    uint64_t pages;    // of its pool
+    uint64_t joined_us;
     registry_beat beat;
     uint64_t beat_us;           // when it came; 0: none yet
     int64_t clock_offset_us;    // worker's clock minus the router's
     uint64_t clock_error_us;    // of the offset, at most; UINT64_MAX: not known
     uint64_t clock_measured_us; // when
-    double prefill_tokens_per_s;
-    // Kept by the dispatcher: credits of this router that are in use.
-    uint64_t pages_spent;
-    uint32_t sequences_spent;
-    uint64_t tokens_outstanding;
-    bool alone;
 } registry_worker;
 
 // What the registry tells its owner, on the loop. A hook may send, but must not close the registry.

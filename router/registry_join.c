@@ -153,6 +153,7 @@ static status worker_join(registry *r, const Penstock__Register *m, uint32_t pro
         return result;
     }
     r->workers[r->count++] = w;
+    registry_index(r, w);
     log_info("registry", "worker joins name %s role %s incarnation %016llx serial %llu", w->name,
              w->role == POLICY_DECODE ? "decode" : "prefill", (unsigned long long)w->incarnation,
              (unsigned long long)w->serial);

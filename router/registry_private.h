@@ -3,6 +3,8 @@
 
 #include "router/registry.h"
 
+#define REGISTRY_BUCKETS 1024u
+
 // Owned by the loop's thread. nng's threads push into `events` and touch nothing else.
 struct registry {
     http_loop *loop;
@@ -18,10 +20,13 @@ struct registry {
     http_timer *check_timer; // looks for silence
     registry_worker **workers;
     size_t count, capacity;
+    registry_worker *buckets[REGISTRY_BUCKETS]; // by serial
     uint64_t next_serial;
     uint64_t refused, lost; // counters since the start
 };
 
+// Into its bucket.
+void registry_index(registry *r, registry_worker *w);
 // Answer one request of the control socket; frees the event.
 void registry_answer(registry *r, mailbox_event *event);
 // End a worker: close its pair, tell the hooks, free it.

@@ -146,26 +146,51 @@ static void join(fake_worker *w, uint64_t incarnation, hash128 weights)
     buffer_close(&answer);
 }
 
-static void serve(fake_worker *w)
+// What one worker has to do now; returns when it has something to do next.
+static uint64_t worker_turn(fake_worker *w, uint64_t now)
+{
+    uint32_t running = w->running;
+    uint64_t due = running > 0 || w->settings.count == 1 ? fake_step(w, now) : UINT64_MAX;
+    if (now >= w->beat_due_us || running != w->running)
+        beat_send(w, now);
+    return due < w->beat_due_us ? due : w->beat_due_us;
+}
+
+static void on_event(fake_worker *w, const mailbox_event *event)
+{
+    if (event->kind == MAILBOX_MESSAGE)
+        on_message(w, event->data);
+    if (event->kind == MAILBOX_DOWN)
+        w->down = true;
+    if (event->kind == MAILBOX_UP)
+        beat_send(w, clock_now_us());
+}
+
+// Until the first of them is down or drained, or a signal came.
+static void serve(fake_worker *workers, size_t count)
 {
     uint64_t due = 0;
-    while (!leaving && !w->down && !(w->draining && w->running == 0)) {
+    bool over = false;
+    while (!leaving && !over) {
         uint64_t now = clock_now_us();
-        uint64_t next = due < w->beat_due_us ? due : w->beat_due_us;
-        int64_t wait = next > now ? (int64_t)(next - now) : 0;
-        mailbox_event *event = queue_pop_wait(w->events, wait < 50000 ? wait : 50000);
-        if (event && event->kind == MAILBOX_MESSAGE)
-            on_message(w, event->data);
-        if (event && event->kind == MAILBOX_DOWN)
-            w->down = true;
-        if (event && event->kind == MAILBOX_UP)
-            beat_send(w, clock_now_us());
-        mailbox_event_free(event);
+        int64_t wait = due > now ? (int64_t)(due - now) : 0;
+        mailbox_event *event = queue_pop_wait(workers->events, wait < 50000 ? wait : 50000);
+        for (int i = 0; event && i < 256; i++) {
+            on_event(event->owner, event);
+            mailbox_event_free(event);
+            event = queue_pop(workers->events);
+        }
+        if (event) {
+            on_event(event->owner, event);
+            mailbox_event_free(event);
+        }
         now = clock_now_us();
-        uint32_t running = w->running;
-        due = fake_step(w, now);
-        if (now >= w->beat_due_us || running != w->running)
-            beat_send(w, now);
+        due = UINT64_MAX;
+        for (size_t i = 0; i < count; i++) {
+            uint64_t next = worker_turn(&workers[i], now);
+            due = next < due ? next : due;
+            over = over || workers[i].down || (workers[i].draining && workers[i].running == 0);
+        }
     }
 }
 
@@ -191,6 +216,7 @@ static const struct option options[] = {
     { "gap-after", 1, 0, 'g' },
     { "nan-after", 1, 0, 'x' },
     { "protocol", 1, 0, 'V' },
+    { "count", 1, 0, 'C' },
     { "repeat", 0, 0, 'd' },
     { "die", 0, 0, 'D' },
     { 0 },
@@ -221,6 +247,7 @@ static bool option_take(fake_settings *s, int c)
     case 'F': s->fail_after = number; break;
     case 'g': s->gap_after = number; break;
     case 'x': s->nan_after = number; break;
+    case 'C': s->count = (size_t)number; break;
     case 'V': s->protocol = (uint32_t)number; break;
     case 'd': s->repeat = true; break;
     case 'D': s->die = true; break;
@@ -231,50 +258,83 @@ static bool option_take(fake_settings *s, int c)
 
 // clang-format on
 
+static fake_settings settings_take(int argc, char **argv)
+{
+    fake_settings s = { .name = "fake",
+                        .decode = true,
+                        .pages = 256,
+                        .sequences = 64,
+                        .page_tokens = 64,
+                        .context = 8192,
+                        .vocabulary = 49152,
+                        .numeric = 1,
+                        .step_ms = 5,
+                        .prefill_ms = 5,
+                        .handover_ms = 2,
+                        .eos = 2,
+                        .protocol = MESSAGE_PROTOCOL,
+                        .count = 1 };
+    for (int c; (c = getopt_long(argc, argv, "", options, NULL)) != -1;)
+        if (!option_take(&s, c))
+            exit(2);
+    return s;
+}
+
+// Worker `index` of this process listens and joins.
+static void worker_open(fake_worker *w, const fake_settings *settings, size_t index, queue *events,
+                        hash128 weights)
+{
+    error failure = { 0 };
+    *w = (fake_worker){ .settings = *settings, .events = events };
+    snprintf(w->name, sizeof w->name, settings->count > 1 ? "%s-%zu" : "%s", settings->name, index);
+    w->settings.name = w->name;
+    CHECK(mailbox_pair_listen("tcp://127.0.0.1:0", &mailbox_limits_default, events, w, &w->pair,
+                              &failure) == STATUS_OK);
+    join(w, random_system(), weights);
+}
+
+static void worker_close(fake_worker *w)
+{
+    while (w->sequences) {
+        fake_sequence *next = w->sequences->next;
+        free(w->sequences->tokens);
+        free(w->sequences);
+        w->sequences = next;
+    }
+}
+
 int main(int argc, char **argv)
 {
-    fake_worker w = { .settings = { .name = "fake",
-                                    .decode = true,
-                                    .pages = 256,
-                                    .sequences = 64,
-                                    .page_tokens = 64,
-                                    .context = 8192,
-                                    .vocabulary = 49152,
-                                    .numeric = 1,
-                                    .step_ms = 5,
-                                    .prefill_ms = 5,
-                                    .handover_ms = 2,
-                                    .eos = 2,
-                                    .protocol = MESSAGE_PROTOCOL } };
+    fake_settings settings = settings_take(argc, argv);
     error failure = { 0 };
     hash128 weights;
     gguf *file = NULL;
-    for (int c; (c = getopt_long(argc, argv, "", options, NULL)) != -1;)
-        if (!option_take(&w.settings, c))
-            return 2;
+    queue *events;
     signal(SIGTERM, on_signal);
     signal(SIGINT, on_signal);
-    if (!w.settings.router || !w.settings.model ||
-        gguf_open(w.settings.model, &file, &failure) != STATUS_OK ||
+    if (!settings.router || !settings.model ||
+        gguf_open(settings.model, &file, &failure) != STATUS_OK ||
         gguf_digest(file, &weights, &failure) != STATUS_OK) {
         fprintf(stderr, "fake worker: --router URL --model FILE are needed. %s\n", failure.text);
         return 2;
     }
     gguf_close(file);
-    CHECK(queue_open(4096, &w.events) == STATUS_OK);
-    CHECK(mailbox_pair_listen("tcp://127.0.0.1:0", &mailbox_limits_default, w.events, NULL, &w.pair,
-                              &failure) == STATUS_OK);
-    join(&w, random_system(), weights);
-    serve(&w);
-    mailbox_pair_close(w.pair);
-    for (mailbox_event *event; (event = queue_pop(w.events));)
+    uint64_t began = clock_now_us();
+    fake_worker *workers = calloc(settings.count, sizeof *workers);
+    CHECK(workers && queue_open(65536, &events) == STATUS_OK);
+    for (size_t i = 0; i < settings.count; i++)
+        worker_open(&workers[i], &settings, i, events, weights);
+    if (settings.count > 1)
+        fprintf(stderr, "joined %zu in %.3f s\n", settings.count,
+                (double)(clock_now_us() - began) / 1e6);
+    serve(workers, settings.count);
+    for (size_t i = 0; i < settings.count; i++)
+        mailbox_pair_close(workers[i].pair);
+    for (mailbox_event *event; (event = queue_pop(events));)
         mailbox_event_free(event);
-    queue_close(w.events);
-    while (w.sequences) {
-        fake_sequence *next = w.sequences->next;
-        free(w.sequences->tokens);
-        free(w.sequences);
-        w.sequences = next;
-    }
+    queue_close(events);
+    for (size_t i = 0; i < settings.count; i++)
+        worker_close(&workers[i]);
+    free(workers);
     return 0;
 }

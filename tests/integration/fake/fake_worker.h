@@ -23,6 +23,7 @@ typedef struct fake_settings {
     int64_t answer_tokens;
     int32_t eos;
     uint32_t protocol; // that it speaks
+    size_t count;      // workers in this process, all alike but for their names
     // Faults; 0: none.
     int64_t refuse;     // the first N tickets are refused as overloaded
     int64_t fail_after; // the first ticket fails after N tokens
@@ -48,8 +49,9 @@ typedef struct fake_sequence {
 
 typedef struct fake_worker {
     fake_settings settings;
+    char name[64];
     mailbox_pair *pair;
-    queue *events;
+    queue *events; // of all workers of the process
     fake_sequence *sequences;
     uint64_t pages_held;
     uint32_t running;
