@@ -100,7 +100,8 @@ static void requests_leave(dispatcher *d, const registry_worker *w, const error 
             continue;
         }
         x->last_failure = *why;
-        const char *reason = !died    ? "worker_stuck"
+        const char *reason = w->left  ? "worker_left"
+                             : !died  ? "worker_stuck"
                              : decode ? "decode_worker_lost"
                                       : "prefill_worker_lost";
         dispatcher_retry(d, x, reason, w->serial, died);
@@ -113,7 +114,7 @@ void dispatcher_on_lost(registry_worker *w, status cause, void *context)
     router *r = context;
     error why;
     error_set(&why, cause, "", "worker %s: %s", w->name, status_text(cause));
-    requests_leave(r->dispatcher, w, &why, true);
+    requests_leave(r->dispatcher, w, &why, !w->left);
 }
 
 // ---- reports ----------------------------------------------------------------------------------

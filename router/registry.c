@@ -248,9 +248,10 @@ static void on_message(registry *r, registry_worker *w, slice data)
     w->heard_us = clock_now_us();
     if (m->body_case == PENSTOCK__TO_ROUTER__BODY_BEAT)
         on_beat(r, w, m->beat);
-    else if (m->body_case == PENSTOCK__TO_ROUTER__BODY_GOODBYE)
+    else if (m->body_case == PENSTOCK__TO_ROUTER__BODY_GOODBYE) {
+        w->left = true;
         registry_lose(r, w, STATUS_PEER_CLOSED);
-    else
+    } else
         r->hooks.message(w, m, r->hooks.context);
     message_free(m);
 }

@@ -45,6 +45,7 @@ typedef struct registry_worker {
     registry_state state;
     bool connected;                   // the pair is up
     bool healthy, draining, cordoned; // as its last beat said
+    bool left;                        // it said goodbye: its end is no death
     bool alone;                       // runs a request that must run alone
     uint32_t page_tokens, context;
     uint32_t sequences;       // that this router may have open

@@ -172,6 +172,7 @@ void registry_answer(registry *r, mailbox_event *event)
     } else if (result == STATUS_OK && m->body_case == PENSTOCK__CONTROL_REQUEST__BODY_DEREGISTER) {
         for (size_t i = 0; i < r->count; i++)
             if (r->workers[i]->incarnation == m->deregister->incarnation) {
+                r->workers[i]->left = true;
                 registry_lose(r, r->workers[i], STATUS_PEER_CLOSED);
                 break;
             }

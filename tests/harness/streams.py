@@ -35,17 +35,18 @@ class Watch:
 
     def stream(self, cluster, request):
         last = [0.0]
+        return text_of(cluster.stream("/v1/completions", request, on_event=lambda _: self.note(last)))
 
-        def on_event(_):
-            now = time.monotonic()
-            with self.lock:
-                self.count += 1
-                if last[0]:
-                    self.longest = max(self.longest, now - last[0])
-                if self.count >= self.wanted:
-                    self.enough.set()
-            last[0] = now
-        return text_of(cluster.stream("/v1/completions", request, on_event=on_event))
+    def note(self, last):
+        """One more event of the stream whose last one came at last[0] (0: none yet)."""
+        now = time.monotonic()
+        with self.lock:
+            self.count += 1
+            if last[0]:
+                self.longest = max(self.longest, now - last[0])
+            if self.count >= self.wanted:
+                self.enough.set()
+        last[0] = now
 
     def wait(self, count):
         self.wanted = count
