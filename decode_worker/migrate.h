@@ -1,10 +1,10 @@
 // A live sequence leaves for another decode worker: this one is the sender of the hand-off.
 //
 // With the router's order the send begins and the job takes the number of the attempt that goes on
-// elsewhere; the sequence generates on until the seat is open there, or until it made as many
-// tokens as the seat has room for. Then it rests, its pages and the record go, and with the
-// acknowledgement it is over here. If it ends before that, or anything fails, the transfer is
-// cancelled, or reported, like a prefill worker's. Step thread.
+// elsewhere. When the seat is open there, the full pages go while the sequence generates on. When
+// they are gone, or it made as many tokens as the seat has room for, it rests; the rest of its
+// pages and the record go, and with the acknowledgement it is over here. If it ends before that, or
+// anything fails, the transfer is cancelled, or reported, like a prefill worker's. Step thread.
 #pragma once
 
 #include "worker/station.h"

@@ -70,6 +70,7 @@ typedef struct handoff_record {
 
 typedef enum handoff_event_kind {
     HANDOFF_SEAT_READY, // sender: the peer opened a seat; it needs pages from `first_page` on
+    HANDOFF_SHIPPED,    // sender: every page that was given so far has gone; the transfer goes on
     HANDOFF_DELIVERED, // sender: the peer acknowledged everything; its pages are free; the transfer
                        // is over
     HANDOFF_SEND_OVER, // sender: failed, refused or cancelled (`code`); its pages are no longer

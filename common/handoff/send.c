@@ -79,6 +79,8 @@ static void apply(handoff *h, handoff_send *s, send_event event, status code)
         fabric_fail(h->net, s->pair->peer, s->code);
     if (actions & TABLE_READY)
         emit(h, s, HANDOFF_SEAT_READY, STATUS_OK);
+    if (actions & TABLE_SHIPPED)
+        emit(h, s, HANDOFF_SHIPPED, STATUS_OK);
     if (actions & TABLE_DONE)
         emit(h, s, HANDOFF_DELIVERED, STATUS_OK);
     if (actions & TABLE_OVER)
@@ -350,6 +352,8 @@ void send_returned(handoff *h, uint64_t token, status code)
         h->stats.bytes_sent += size;
     }
     apply(h, s, code == STATUS_OK ? SEND_RETURNED : SEND_BROKEN, code);
+    if (s->t.state == SEND_FLOWING && s->t.held == 0 && s->next == s->ready)
+        apply(h, s, SEND_SHIPPED, STATUS_OK);
 }
 
 void send_tick(handoff *h, uint64_t absent_us)

@@ -32,6 +32,7 @@ typedef enum table_action {
     TABLE_ANSWER = 1 << 9, // message: seat: Received; pair: Probe with its answer or the next round
     TABLE_RAISE = 1 << 10, // pair: tell its transfers (PAIR_READY or PAIR_FAILED)
     TABLE_FAIL = 1 << 11,  // fail the endpoint of the pair
+    TABLE_SHIPPED = 1 << 12, // event to the step thread: SHIPPED
 } table_action;
 
 // ---- send
@@ -65,6 +66,7 @@ typedef enum send_event {
     SEND_BROKEN,      // a run came back with an error
     SEND_STALLED,     // a run is held without progress for too long
     SEND_UNANSWERED,  // everything was said and nothing comes back
+    SEND_SHIPPED,     // every page that was given has gone
     SEND_IDLE,        // nothing is held by the fabric
     SEND_EVENTS
 } send_event;

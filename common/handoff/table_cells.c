@@ -36,6 +36,7 @@ typedef struct cell {
 #define TELL       TABLE_TELL
 #define FAIL       TABLE_FAIL
 #define DROP       TABLE_DROP
+#define SHIPPED    TABLE_SHIPPED
 
 static const cell send_cells[SEND_STATES][SEND_EVENTS] = {
     [FREE] = {
@@ -54,6 +55,7 @@ static const cell send_cells[SEND_STATES][SEND_EVENTS] = {
         [SEND_BROKEN]      = NEVER,
         [SEND_STALLED]     = NEVER,
         [SEND_UNANSWERED]  = NEVER,
+        [SEND_SHIPPED]     = NEVER,
         [SEND_IDLE]        = TO(FREE, 0),
     },
     [EARLY] = {
@@ -72,6 +74,7 @@ static const cell send_cells[SEND_STATES][SEND_EVENTS] = {
         [SEND_BROKEN]      = NEVER,
         [SEND_STALLED]     = NEVER,
         [SEND_UNANSWERED]  = NEVER,
+        [SEND_SHIPPED]     = NEVER,
         [SEND_IDLE]        = TO(EARLY, 0),
     },
     [CONNECTING] = {
@@ -90,6 +93,7 @@ static const cell send_cells[SEND_STATES][SEND_EVENTS] = {
         [SEND_BROKEN]      = NEVER,
         [SEND_STALLED]     = NEVER,
         [SEND_UNANSWERED]  = NEVER,
+        [SEND_SHIPPED]     = NEVER,
         [SEND_IDLE]        = TO(CONNECTING, 0),
     },
     [WAITING] = {
@@ -108,6 +112,7 @@ static const cell send_cells[SEND_STATES][SEND_EVENTS] = {
         [SEND_BROKEN]      = NEVER,
         [SEND_STALLED]     = NEVER,
         [SEND_UNANSWERED]  = NEVER,
+        [SEND_SHIPPED]     = NEVER,
         [SEND_IDLE]        = TO(WAITING, 0),
     },
     [FLOWING] = {
@@ -126,6 +131,7 @@ static const cell send_cells[SEND_STATES][SEND_EVENTS] = {
         [SEND_BROKEN]      = TO(STOPPING, TELL),
         [SEND_STALLED]     = TO(STOPPING, FAIL),
         [SEND_UNANSWERED]  = NEVER,
+        [SEND_SHIPPED]     = TO(FLOWING, SHIPPED),
         [SEND_IDLE]        = TO(FLOWING, 0),
     },
     [ENDED] = {
@@ -144,6 +150,7 @@ static const cell send_cells[SEND_STATES][SEND_EVENTS] = {
         [SEND_BROKEN]      = TO(STOPPING, TELL),
         [SEND_STALLED]     = TO(STOPPING, FAIL),
         [SEND_UNANSWERED]  = TO(STOPPING, TELL),
+        [SEND_SHIPPED]     = NEVER,
         [SEND_IDLE]        = TO(ENDED, 0),
     },
     [DELIVERED] = {
@@ -162,6 +169,7 @@ static const cell send_cells[SEND_STATES][SEND_EVENTS] = {
         [SEND_BROKEN]      = TO(DELIVERED, 0),
         [SEND_STALLED]     = TO(DELIVERED, FAIL),
         [SEND_UNANSWERED]  = NEVER,
+        [SEND_SHIPPED]     = NEVER,
         [SEND_IDLE]        = TO(FREE, DONE),
     },
     [STOPPING] = {
@@ -180,6 +188,7 @@ static const cell send_cells[SEND_STATES][SEND_EVENTS] = {
         [SEND_BROKEN]      = TO(STOPPING, 0),
         [SEND_STALLED]     = TO(STOPPING, FAIL),
         [SEND_UNANSWERED]  = NEVER,
+        [SEND_SHIPPED]     = NEVER,
         [SEND_IDLE]        = TO(FREE, OVER),
     },
 };

@@ -10,7 +10,7 @@ static const char *const send_states[] = {
 static const char *const send_events[] = {
     "begin",       "pages",     "end",         "cancel",   "pair ready", "pair failed",
     "pair closed", "seat open", "seat closed", "received", "posted",     "returned",
-    "broken",      "stalled",   "unanswered",  "idle",
+    "broken",      "stalled",   "unanswered",  "shipped",  "idle",
 };
 static const char *const seat_states[] = {
     "free", "waiting", "opened", "recorded", "failed", "closing",
@@ -75,6 +75,7 @@ static const struct {
     { TABLE_ANSWER, { "", "say Received", "probe" } },
     { TABLE_TELL, { "say SendEnded", "say SeatClosed", "refuse" } },
     { TABLE_READY, { "SEAT_READY", "", "" } },
+    { TABLE_SHIPPED, { "SHIPPED", "", "" } },
     { TABLE_DONE, { "DELIVERED", "SEAT_FILLED", "" } },
     { TABLE_FAILED, { "", "SEAT_FAILED", "" } },
     { TABLE_OVER, { "SEND_OVER", "SEAT_OVER", "" } },

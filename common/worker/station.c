@@ -352,7 +352,8 @@ void station_transfer(station *s, const handoff_event *event)
     job *j = job_find(s->jobs, &event->key, false);
     if (j == NULL || !j->transfer)
         return; // the last word on a transfer that we stopped while it ended by itself
-    bool over = event->kind != HANDOFF_SEAT_READY && event->kind != HANDOFF_SEAT_FAILED;
+    bool over = event->kind != HANDOFF_SEAT_READY && event->kind != HANDOFF_SHIPPED &&
+                event->kind != HANDOFF_SEAT_FAILED;
     if (over) {
         j->transfer = false;
         count_transfer(s, j, event);
