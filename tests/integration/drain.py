@@ -65,7 +65,7 @@ def moves():
             replace(cluster, victims)
             cluster.check_idle()
         moved = metric(cluster, "penstock_migrations_total", result="moved")
-        check(moved >= 4, f"{moved} sequences moved")
+        check(moved >= 1, f"{moved} sequences moved")
         check(metric(cluster, "penstock_migrations_total", result="failed") == 0, "a move failed")
         check(metric(cluster, "penstock_retries_total") == 0, "something was computed again")
 
