@@ -166,31 +166,36 @@ static void on_event(fake_worker *w, const mailbox_event *event)
         beat_send(w, clock_now_us());
 }
 
+// What all of them have to do now. False: one is down or drained.
+static bool turn(fake_worker *workers, size_t count, int64_t wait_us, uint64_t *due)
+{
+    bool over = false;
+    mailbox_event *event =
+        wait_us > 0 ? queue_pop_wait(workers->events, wait_us) : queue_pop(workers->events);
+    for (int i = 0; event && i < 256; i++) {
+        on_event(event->owner, event);
+        mailbox_event_free(event);
+        event = i < 255 ? queue_pop(workers->events) : NULL;
+    }
+    uint64_t now = clock_now_us();
+    *due = UINT64_MAX;
+    for (size_t i = 0; i < count; i++) {
+        uint64_t next = worker_turn(&workers[i], now);
+        *due = next < *due ? next : *due;
+        over = over || workers[i].down || (workers[i].draining && workers[i].running == 0);
+    }
+    return !over;
+}
+
 // Until the first of them is down or drained, or a signal came.
 static void serve(fake_worker *workers, size_t count)
 {
-    uint64_t due = 0;
-    bool over = false;
-    while (!leaving && !over) {
-        uint64_t now = clock_now_us();
-        int64_t wait = due > now ? (int64_t)(due - now) : 0;
-        mailbox_event *event = queue_pop_wait(workers->events, wait < 50000 ? wait : 50000);
-        for (int i = 0; event && i < 256; i++) {
-            on_event(event->owner, event);
-            mailbox_event_free(event);
-            event = queue_pop(workers->events);
-        }
-        if (event) {
-            on_event(event->owner, event);
-            mailbox_event_free(event);
-        }
+    uint64_t due = 0, now;
+    bool goes_on = true;
+    while (!leaving && goes_on) {
         now = clock_now_us();
-        due = UINT64_MAX;
-        for (size_t i = 0; i < count; i++) {
-            uint64_t next = worker_turn(&workers[i], now);
-            due = next < due ? next : due;
-            over = over || workers[i].down || (workers[i].draining && workers[i].running == 0);
-        }
+        int64_t wait = due > now ? (int64_t)(due - now) : 0;
+        goes_on = turn(workers, count, wait < 50000 ? wait : 50000, &due);
     }
 }
 
@@ -322,8 +327,11 @@ int main(int argc, char **argv)
     uint64_t began = clock_now_us();
     fake_worker *workers = calloc(settings.count, sizeof *workers);
     CHECK(workers && queue_open(65536, &events) == STATUS_OK);
-    for (size_t i = 0; i < settings.count; i++)
+    for (size_t i = 0; i < settings.count; i++) {
+        uint64_t due;
         worker_open(&workers[i], &settings, i, events, weights);
+        turn(workers, i + 1, 0, &due); // those that have joined must not fall silent
+    }
     if (settings.count > 1)
         fprintf(stderr, "joined %zu in %.3f s\n", settings.count,
                 (double)(clock_now_us() - began) / 1e6);
