@@ -285,10 +285,10 @@ static void on_update(dispatcher *d, registry_worker *w, const message_token_upd
         gap_retry(d, x, w, result);
         return;
     }
-    if (x->stream.received.count > known)
-        tokens_note(d, x, w, u, known);
     if (x->moving && x->decode.serial == w->serial)
         dispatcher_migrated(d, x, "moved");
+    if (x->stream.received.count > known)
+        tokens_note(d, x, w, u, known);
     if (result == STREAM_DONE) {
         // Whoever goes on with it may stop: after a stop string both, after the prefill worker's
         // word the decode worker.

@@ -30,6 +30,8 @@ static const metrics_spec specs[ROUTER_METRIC_COUNT] = {
         "Computation of a prompt, as its worker reports it."),
     [ROUTER_METRIC_HANDOFF_TIME] = HISTOGRAM("penstock_handoff_seconds",
         "From the end of the prefill to the first decode step, where these were on two workers."),
+    [ROUTER_METRIC_MIGRATION_PAUSE] = HISTOGRAM("penstock_migration_pause_seconds",
+        "From the last token of a decode worker that drains to the first of the one that goes on."),
     [ROUTER_METRIC_PROMPT_TOKENS] = COUNTER("penstock_prompt_tokens_total",
         "Prompt tokens of requests that were placed."),
     [ROUTER_METRIC_CACHED_TOKENS] = COUNTER("penstock_cached_tokens_total",
