@@ -1,5 +1,7 @@
 #include "text/tokenizer_private.h"
 
+#include "text/unicode.h"
+
 #include "base/hash.h"
 
 #include <stdarg.h>
@@ -74,6 +76,20 @@ static status read_bytes(tokenizer *t, const gguf *file, gguf_array texts, error
 static bool is_special(const tokenizer *t, int32_t id)
 {
     return t->kinds[id] == TOKENIZER_CONTROL || t->kinds[id] == TOKENIZER_USER_DEFINED;
+}
+
+// Special tokens are cut out of a text, and what is left on both sides must be whole characters.
+static status check_specials(const tokenizer *t, const gguf *file, error *failure)
+{
+    for (int32_t i = 0; i < t->count; i++) {
+        slice bytes = tokenizer_token_bytes(t, i);
+        if (is_special(t, i) && unicode_valid_size(bytes) != bytes.size)
+            return tokenizer_fail(file, failure, STATUS_BAD_FILE, "tokenizer.ggml.tokens",
+                                  "tokenizer.ggml.tokens: token %d is a control or user-defined "
+                                  "one and is not UTF-8",
+                                  i);
+    }
+    return STATUS_OK;
 }
 
 static int bytes_compare(slice a, slice b)
@@ -176,6 +192,7 @@ status tokenizer_read_vocabulary(tokenizer *t, const gguf *file, error *failure)
         return tokenizer_fail(file, failure, STATUS_NO_MEMORY, "tokenizer", "memory is short");
     TRY(read_kinds(t, file, failure));
     TRY(read_bytes(t, file, texts, failure));
+    TRY(check_specials(t, file, failure));
     if (!index_specials(t) || !index_bytes(t))
         return tokenizer_fail(file, failure, STATUS_NO_MEMORY, "tokenizer", "memory is short");
 fail:

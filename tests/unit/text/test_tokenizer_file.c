@@ -151,6 +151,23 @@ static void b046_arrays_of_the_wrong_type_or_length_are_refused(void **state)
     refused(&b, "tokenizer.ggml.merges (an array of string) is missing");
 }
 
+// What stands beside a special token would begin or end inside a character.
+static void b046_special_tokens_must_be_whole_characters(void **state)
+{
+    (void)state;
+    const uint8_t kinds[2][4] = { { 1, 1, 3, 1 }, { 1, 1, 4, 1 } };
+    const char *texts[] = { "a", "b", "\xe2\x82", "c" };
+    const char *models[] = { "gpt2", "llama" };
+    for (int i = 0; i < 4; i++) {
+        gguf_builder b = { 0 };
+        gguf_builder_string(&b, "tokenizer.ggml.model", models[i / 2]);
+        gguf_builder_string(&b, "tokenizer.ggml.pre", "gpt-2");
+        gguf_builder_strings(&b, "tokenizer.ggml.tokens", texts, 4);
+        put_array(&b, "tokenizer.ggml.token_type", GGUF_U8, kinds[i % 2], 4, 4);
+        refused(&b, "token 2 is a control or user-defined one and is not UTF-8");
+    }
+}
+
 static void b046_merges_must_be_made_of_tokens(void **state)
 {
     (void)state;
@@ -345,6 +362,7 @@ int main(void)
         cmocka_unit_test(b056_all_sources_of_end_tokens_are_joined),
         cmocka_unit_test(b056_ids_outside_the_vocabulary_are_refused),
         cmocka_unit_test(b046_arrays_of_the_wrong_type_or_length_are_refused),
+        cmocka_unit_test(b046_special_tokens_must_be_whole_characters),
         cmocka_unit_test(b046_merges_must_be_made_of_tokens),
         cmocka_unit_test(b036_unknown_models_and_pretokenizers_are_refused_by_name),
         cmocka_unit_test(sentencepiece_joins_the_best_score_and_falls_back_to_bytes),
