@@ -185,6 +185,8 @@ static void attend(const llama_oracle *o, int layer, const double *q, const doub
 {
     int size = o->head_size, group = o->heads / o->kv_heads;
     int window = o->period == 0 || is_local(o, layer) ? o->window : 0;
+    // Gemma 3 of 27B divides by the width's share of a head, not by the head's size.
+    double scaled = o->gemma && o->layers == 62 ? (double)o->width / o->heads : (double)size;
     double *p = malloc((size_t)count * sizeof *p);
     CHECK(p);
     for (int r = 0; r < count; r++)
@@ -196,7 +198,7 @@ static void attend(const llama_oracle *o, int layer, const double *q, const doub
                 const double *key = k + (j * o->kv_heads + h / group) * size;
                 p[j] = 0;
                 for (int i = 0; i < size; i++)
-                    p[j] += query[i] * key[i] / sqrt((double)size);
+                    p[j] += query[i] * key[i] / sqrt(scaled);
                 largest = fmax(largest, p[j]);
             }
             for (int j = first; j <= r; j++)

@@ -36,6 +36,27 @@ static inline engine_settings fixture_settings(char *path)
     };
 }
 
+// What a setting of the engine may be.
+static inline const char *const *fixture_choices(const char *name)
+{
+    for (size_t i = 0; i < engine_config_section.count; i++)
+        if (strcmp(engine_config_section.keys[i].name, name) == 0)
+            return engine_config_section.keys[i].among;
+    fail_msg("there is no setting %s", name);
+    return NULL;
+}
+
+// Whether this CPU has the level.
+static inline bool fixture_level_is_there(const char *level)
+{
+    backend_settings settings = { level, 1, "" };
+    backend *device;
+    if (backend_cpu.open(&settings, &device, NULL) != STATUS_OK)
+        return false;
+    backend_cpu.close(device);
+    return true;
+}
+
 // An engine, or the test fails with the sentence.
 static inline engine *fixture_open(const engine_settings *settings)
 {

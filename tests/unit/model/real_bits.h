@@ -149,33 +149,12 @@ static void bits_expect(const char *level, const char *kv_type)
                   shared.requests[0].token_count, shared.truth[0].count);
 }
 
-// What a setting of the engine may be.
-static const char *const *choices_of(const char *name)
-{
-    for (size_t i = 0; i < engine_config_section.count; i++)
-        if (strcmp(engine_config_section.keys[i].name, name) == 0)
-            return engine_config_section.keys[i].among;
-    fail_msg("there is no setting %s", name);
-    return NULL;
-}
-
-// Whether this CPU has the level.
-static bool level_is_there(const char *level)
-{
-    backend_settings settings = { level, 1, "" };
-    backend *device;
-    if (backend_cpu.open(&settings, &device, NULL) != STATUS_OK)
-        return false;
-    backend_cpu.close(device);
-    return true;
-}
-
 static void bits_are_equal_for_each_level_and_kv_type(void **state)
 {
     (void)state;
-    for (const char *const *level = choices_of("engine.level"); *level; level++)
-        for (const char *const *kv = choices_of("engine.kv_type"); *kv; kv++)
-            if (strcmp(*level, "auto") != 0 && level_is_there(*level))
+    for (const char *const *level = fixture_choices("engine.level"); *level; level++)
+        for (const char *const *kv = fixture_choices("engine.kv_type"); *kv; kv++)
+            if (strcmp(*level, "auto") != 0 && fixture_level_is_there(*level))
                 bits_expect(*level, *kv);
 }
 

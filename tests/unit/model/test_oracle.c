@@ -185,6 +185,14 @@ static void gemma3_matches_with_windows_and_its_norms(void **state)
     float_expect(&o);
 }
 
+static void gemma3_of_62_layers_scales_scores_by_its_width(void **state)
+{
+    (void)state;
+    tiny_model o = tiny_gemma(15);
+    o.layers = 62;
+    float_expect(&o);
+}
+
 // Activations are rounded to 8 bits beside quantised weights and the cache to 16 bits, so what is
 // bounded here is the divergence; a wrong scale or a swapped nibble is off by orders of magnitude.
 static void quantised_weights_stay_close(void **state)
@@ -366,6 +374,7 @@ int main(void)
         cmocka_unit_test(an_attention_window_matches),
         cmocka_unit_test(qwen2_matches_with_biases_and_halves_that_rotate),
         cmocka_unit_test(gemma3_matches_with_windows_and_its_norms),
+        cmocka_unit_test(gemma3_of_62_layers_scales_scores_by_its_width),
         cmocka_unit_test(quantised_weights_stay_close),
         cmocka_unit_test(logits_have_the_same_bits_however_the_prompt_is_cut),
         cmocka_unit_test(b053_the_rotation_table_follows_llama3_scaling_far_out),

@@ -1,3 +1,4 @@
+// limit: 300
 // A sequence's tokens and the bits of its logits do not depend on anything but its request.
 #include <math.h>
 #include <stdarg.h>
@@ -7,6 +8,13 @@
 #include <cmocka.h>
 
 #include "engine_fixture.h"
+
+// A sanitizer looks for other things: the best level does.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED 1
+#else
+#define SANITIZED 0
+#endif
 
 #define PROMPT 100
 #define ANSWER 40
@@ -19,7 +27,15 @@ typedef struct fixture {
 } fixture;
 
 static fixture shared;
-static const char *architecture; // of the model that the group runs on
+static const char *architecture, *level, *kv_type; // that the group runs on
+
+static engine_settings settings_new(void)
+{
+    engine_settings settings = fixture_settings(shared.path);
+    settings.level = (char *)level;
+    settings.kv_type = (char *)kv_type;
+    return settings;
+}
 
 static int setup(void **state)
 {
@@ -37,7 +53,7 @@ static int setup(void **state)
     fixture_tokens(f->prompt, PROMPT, 3);
     f->requests[0] = fixture_request(f->prompt, PROMPT, ANSWER);
     f->requests[1] = fixture_sampled(f->prompt, PROMPT, ANSWER, 77);
-    engine_settings settings = fixture_settings(f->path);
+    engine_settings settings = settings_new();
     engine *e = fixture_open(&settings);
     for (int i = 0; i < 2; i++) {
         f->truth[i] = fixture_run_one(e, f->requests[i]);
@@ -69,7 +85,7 @@ static void truth_expect(fixture *f, const engine_settings *settings)
 static void b059_b063_among_sixteen_others(void **state)
 {
     fixture *f = *state;
-    engine_settings settings = fixture_settings(f->path);
+    engine_settings settings = settings_new();
     static int32_t prompts[16][PROMPT];
     sequence_request requests[18];
     run runs[18];
@@ -93,7 +109,7 @@ static void with_chunks_and_steps_of_any_size(void **state)
     fixture *f = *state;
     const int sizes[][2] = { { 16, 512 }, { 64, 512 }, { 512, 512 }, { 1, 24 }, { 50, 33 } };
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
-        engine_settings settings = fixture_settings(f->path);
+        engine_settings settings = settings_new();
         settings.chunk_tokens = sizes[i][0];
         settings.step_tokens = sizes[i][1];
         truth_expect(f, &settings);
@@ -103,7 +119,7 @@ static void with_chunks_and_steps_of_any_size(void **state)
 static void with_other_pages_and_threads(void **state)
 {
     fixture *f = *state;
-    engine_settings settings = fixture_settings(f->path);
+    engine_settings settings = settings_new();
     settings.page_tokens = 64;
     settings.threads = 2;
     truth_expect(f, &settings);
@@ -114,7 +130,7 @@ static void with_other_pages_and_threads(void **state)
 static void b065_with_a_prefix_hit_and_without(void **state)
 {
     fixture *f = *state;
-    engine_settings settings = fixture_settings(f->path);
+    engine_settings settings = settings_new();
     settings.prefix_reuse = true;
     engine *e = fixture_open(&settings);
     for (int i = 0; i < 2; i++) {
@@ -136,7 +152,7 @@ static void b070_where_the_whole_prompt_is_known(void **state)
 {
     fixture *f = *state;
     const int32_t lengths[] = { 31, 32, 33, 64, 65, 96 }, reused[] = { 0, 31, 32, 63, 64, 95 };
-    engine_settings settings = fixture_settings(f->path);
+    engine_settings settings = settings_new();
     engine *cold = fixture_open(&settings);
     settings.prefix_reuse = true;
     engine *e = fixture_open(&settings);
@@ -159,7 +175,7 @@ static void b070_where_the_whole_prompt_is_known(void **state)
 static void when_a_crowd_has_one_beginning(void **state)
 {
     fixture *f = *state;
-    engine_settings settings = fixture_settings(f->path);
+    engine_settings settings = settings_new();
     settings.prefix_reuse = true;
     settings.max_sequences = 6;
     settings.step_tokens = PROMPT;
@@ -186,7 +202,7 @@ static void when_a_crowd_has_one_beginning(void **state)
 static void b062_when_the_prompt_was_computed_elsewhere(void **state)
 {
     fixture *f = *state;
-    engine_settings settings = fixture_settings(f->path);
+    engine_settings settings = settings_new();
     engine *from = fixture_open(&settings);
     settings.prefix_reuse = true;
     settings.threads = 2;
@@ -265,7 +281,7 @@ static void move(fixture *f, engine *from, engine *to, int i, int32_t known, int
 static void when_it_moves_while_it_generates(void **state)
 {
     fixture *f = *state;
-    engine_settings settings = fixture_settings(f->path);
+    engine_settings settings = settings_new();
     engine *from = fixture_open(&settings);
     settings.prefix_reuse = true;
     engine *to = fixture_open(&settings);
@@ -286,7 +302,7 @@ static void when_it_is_recovered_half_way(void **state)
 {
     fixture *f = *state;
     const int32_t delivered[] = { 1, 13, ANSWER - 1 };
-    engine_settings settings = fixture_settings(f->path);
+    engine_settings settings = settings_new();
     engine *e = fixture_open(&settings);
     for (int i = 0; i < 2; i++)
         for (size_t k = 0; k < sizeof delivered / sizeof delivered[0]; k++) {
@@ -364,10 +380,10 @@ static void short_step(engine *e, short_of_pages *p)
 
 static void b068_when_pages_are_short_and_it_is_preempted(void **state)
 {
-    fixture *f = *state;
+    (void)state;
     static short_of_pages p;
     p = (short_of_pages){ 0 };
-    engine_settings settings = fixture_settings(f->path);
+    engine_settings settings = settings_new();
     engine *roomy = fixture_open(&settings);
     settings.prefix_reuse = true;
     settings.kv_bytes = 14 * (uint64_t)engine_facts_of(roomy)->layout.page_bytes;
@@ -410,9 +426,16 @@ int main(void)
     int failed = 0;
     for (size_t i = 0; i < sizeof architectures / sizeof architectures[0]; i++) {
         architecture = architectures[i];
-        print_message("%s\n", architecture);
-        failed +=
-            cmocka_run_group_tests_name("a sequence has the same bits", tests, setup, teardown);
+        for (const char *const *l = fixture_choices("engine.level"); *l; l++)
+            for (const char *const *kv = fixture_choices("engine.kv_type"); *kv; kv++) {
+                char name[64];
+                level = *l;
+                kv_type = *kv;
+                snprintf(name, sizeof name, "%s, %s, %s cache", architecture, level, kv_type);
+                bool automatic = strcmp(level, "auto") == 0;
+                if (automatic == SANITIZED && fixture_level_is_there(level))
+                    failed += cmocka_run_group_tests_name(name, tests, setup, teardown);
+            }
     }
     return failed;
 }
