@@ -37,6 +37,7 @@ struct fake_router {
     uint64_t id;
     bool silent;
     message_to_router *last;
+    bool older; // of the protocol before
 };
 
 fake_router *fake_router_open(void)
@@ -73,6 +74,11 @@ void fake_router_close(fake_router *r)
 const char *fake_router_url(const fake_router *r)
 {
     return mailbox_server_url(r->server);
+}
+
+void fake_router_older(fake_router *r)
+{
+    r->older = true;
 }
 
 void fake_router_speak(fake_router *r, bool speak)
@@ -121,11 +127,14 @@ static void control_take(fake_router *r, mailbox_event *event)
     if (message_unpack_control_request(event->data, &m, &failure) != STATUS_OK)
         fail_msg("a registration is not valid: %s", failure.text);
     Penstock__ControlReply reply = PENSTOCK__CONTROL_REPLY__INIT;
-    reply.accepted = true;
+    reply.accepted = !r->older || m->protocol == MESSAGE_PROTOCOL - 1;
+    reply.reason = (char *)(reply.accepted ? "" : "protocol is 2; this program speaks 1");
     reply.router = r->id;
     reply.heartbeat_ms = 100;
     reply.dead_after_ms = 1000;
-    if (m->body_case == PENSTOCK__CONTROL_REQUEST__BODY_REGISTER) {
+    if (!reply.accepted) {
+        message_free(m);
+    } else if (m->body_case == PENSTOCK__CONTROL_REQUEST__BODY_REGISTER) {
         r->joins++;
         join_take(r, m);
     } else {

@@ -24,6 +24,8 @@ typedef struct fake_event {
 fake_router *fake_router_open(void);
 void fake_router_close(fake_router *r);
 const char *fake_router_url(const fake_router *r);
+// It is a router of the protocol before: it refuses workers that speak the present one.
+void fake_router_older(fake_router *r);
 // False: no heartbeats are sent.
 void fake_router_speak(fake_router *r, bool speak);
 // How often a worker registered, and how often one deregistered.

@@ -402,12 +402,15 @@ static void a_stuck_step_is_not_healthy_and_the_page_says_so(void **state)
     end();
 }
 
+// Routers of the protocol before learn their credits by further registrations.
 static void routers_are_served_side_by_side_and_share_the_credits(void **state)
 {
     (void)state;
     fake_router *other = fake_router_open();
     char routers[256];
     router = fake_router_open();
+    fake_router_older(other);
+    fake_router_older(router);
     // The second name has two addresses; nobody answers at one of them, or both lead to the same
     // router.
     snprintf(routers, sizeof(routers), "worker.routers=%s,tcp://localhost%s",
