@@ -169,7 +169,24 @@ typedef struct round {
     uint64_t now;
     size_t passed; // requests without room so far
     bool kept;     // a worker is kept free for one of them
+    // Prompts for prefill workers, and short ones, that found no room: others that want as much or
+    // more find none either, so that a long line costs little.
+    policy_ask full[2];
 } round;
+
+// Whether what is known of asks like this one tells its fate, and where that is kept.
+static policy_ask *full_like(round *r, const policy_ask *ask)
+{
+    bool plain = !ask->bound && !ask->alone && !ask->handoff_failed && ask->avoid == SIZE_MAX;
+    return plain ? &r->full[ask->tokens <= r->view.local_prefill_tokens] : NULL;
+}
+
+static bool known_full(round *r, const policy_ask *ask)
+{
+    const policy_ask *full = full_like(r, ask);
+    return full && full->tokens > 0 && ask->tokens >= full->tokens && ask->length >= full->length &&
+           hash128_equal(ask->weights, full->weights);
+}
 
 // It has waited long enough, or will never find a worker to itself otherwise.
 static void room_keep(round *r, const exchange *x, const policy_ask *ask)
@@ -248,6 +265,11 @@ static void waiting_serve(round *r, exchange *x)
     }
     version_choose(r, x);
     policy_ask ask = ask_of(d, x);
+    if (known_full(r, &ask)) {
+        r->passed++;
+        room_keep(r, x, &ask);
+        return;
+    }
     policy_plan plan = policy_place(&r->view, &ask);
     if (plan.verdict == POLICY_PLACED) {
         registry_worker *decode = registry_at(d->router->registry, plan.decode);
@@ -260,6 +282,9 @@ static void waiting_serve(round *r, exchange *x)
         if (prefill)
             d->view[plan.prefill] = worker_view(prefill);
     } else if (plan.verdict == POLICY_WAIT) {
+        policy_ask *full = full_like(r, &ask);
+        if (full)
+            *full = ask;
         r->passed++;
         room_keep(r, x, &ask);
     } else if (plan.verdict == POLICY_TOO_LARGE) {
