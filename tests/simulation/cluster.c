@@ -433,6 +433,18 @@ static void fire_end(void)
     world_trace("peace");
 }
 
+process *cluster_router_start(const char *model)
+{
+    cluster = (struct cluster){ .model = model, .count = 1, .routers = 1 };
+    cluster.retry_budget_ms = cluster.request_timeout_ms = 30000;
+    cluster.local_prefill_tokens = 32;
+    cluster.local_prefill = true;
+    member *m = &cluster.members[0];
+    snprintf(m->name, sizeof m->name, "router-1");
+    member_start(m);
+    return m->process;
+}
+
 void cluster_live(uint64_t seed, const char *model, bool trace)
 {
     world_begin(seed, trace);

@@ -6,6 +6,8 @@
 
 // The whole history of a seed; ends the process at the first broken invariant.
 void cluster_live(uint64_t seed, const char *model, bool trace);
+// One router in a world without faults, for size.c.
+process *cluster_router_start(const char *model);
 // The router that runs in a process; NULL: another program, or not open.
 router *cluster_router(const process *p);
 // Workers that are meant to be alive.

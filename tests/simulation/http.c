@@ -24,7 +24,7 @@ struct http_server {
 };
 
 struct http_request {
-    http_request *next;
+    http_request *previous, *next;
     http_server *server; // NULL: it has not arrived, or it is over
     client *client;      // NULL: it has gone
     uint64_t number;     // the client's
@@ -58,11 +58,12 @@ status http_server_open(http_loop *loop, const http_settings *settings, const ht
 
 static void request_remove(http_request *r)
 {
-    for (http_request **at = &r->server->requests; *at; at = &(*at)->next)
-        if (*at == r) {
-            *at = r->next;
-            break;
-        }
+    if (r->previous)
+        r->previous->next = r->next;
+    else
+        r->server->requests = r->next;
+    if (r->next)
+        r->next->previous = r->previous;
     if (r->server->hooks.answered)
         r->server->hooks.answered(r->route ? r->route->path : "other", r->status_code,
                                   r->server->context);
@@ -184,6 +185,8 @@ static void request_arrive(void *argument)
     r->server = s;
     r->arrived_us = clock_now_us();
     r->next = s->requests;
+    if (r->next)
+        r->next->previous = r;
     s->requests = r;
     for (size_t i = 0; i < s->route_count && !r->route; i++)
         if (strcmp(s->routes[i].path, r->path) == 0)

@@ -3,6 +3,7 @@
 // Every seed lives in a process of its own, which starts from the same state: so a seed is replayed
 // exactly, and a history in which programs are killed leaves nothing behind.
 #include "cluster.h"
+#include "size.h"
 
 #include "harness/tiny_model.h"
 
@@ -20,6 +21,7 @@ typedef struct options {
     uint64_t seeds, first;
     long jobs;
     bool trace, until_bad;
+    size_plan size; // workers 0: not asked for
 } options;
 
 typedef struct job_slot {
@@ -41,7 +43,8 @@ static int usage(void)
 {
     fprintf(stderr,
             "usage: penstock-simulation [--seeds N] [--first SEED] [--jobs N] [--until-bad]\n"
-            "       penstock-simulation --seed SEED [--trace]\n");
+            "       penstock-simulation --seed SEED [--trace]\n"
+            "       penstock-simulation --size\n");
     return 2;
 }
 
@@ -51,6 +54,10 @@ static bool options_read(options *o, int argc, char **argv)
         char *end = NULL;
         if (strcmp(argv[i], "--trace") == 0) {
             o->trace = true;
+            continue;
+        }
+        if (strcmp(argv[i], "--size") == 0) {
+            o->size = (size_plan){ 1000, 10000, 5 };
             continue;
         }
         if (strcmp(argv[i], "--until-bad") == 0) {
@@ -159,6 +166,11 @@ int main(int argc, char **argv)
     small.head_size = 32;
     small.feed_forward = 32;
     tiny_model_temporary(&small, model);
+    if (o.size.workers > 0) {
+        int good = size_measure(&o.size, model);
+        unlink(model);
+        return good ? 0 : 1;
+    }
     double begun = seconds_now();
     uint64_t bad = seeds_run(&o, model);
     report(&o, bad, seconds_now() - begun);

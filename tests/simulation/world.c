@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <ucontext.h>
 #include <unistd.h>
 
@@ -31,6 +32,8 @@ const char *const world_count_names[WORLD_COUNTS] = {
 // clang-format on
 uint64_t world_counts[WORLD_COUNTS];
 void (*world_checker)(process *p);
+const process *world_measured;
+double world_measured_s;
 
 typedef struct event {
     uint64_t due_us, order;
@@ -181,6 +184,21 @@ void world_after(process *p, uint64_t delay_us, world_call *call, void *argument
     heap_push((event){ world.now_us + delay_us, world.order++, p, call, argument });
 }
 
+static double processor_seconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+static void event_call(const event *e)
+{
+    bool measured = world_measured && world_measured == e->process;
+    double begun = measured ? processor_seconds() : 0;
+    e->call(e->argument);
+    world_measured_s += measured ? processor_seconds() - begun : 0;
+}
+
 void world_run(uint64_t until_us)
 {
     while (world.count > 0 && world.heap[0].due_us <= until_us) {
@@ -195,7 +213,7 @@ void world_run(uint64_t until_us)
         }
         world_counts[WORLD_EVENTS]++;
         world.current = e.process;
-        e.call(e.argument);
+        event_call(&e);
         if (world_checker)
             world_checker(e.process);
         world.current = NULL;

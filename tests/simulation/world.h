@@ -92,6 +92,9 @@ bool world_traces(void);
 void world_violation(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn));
 // Called after every event.
 extern void (*world_checker)(process *p);
+// Processor time that the events of this process took; NULL: nobody's is measured.
+extern const process *world_measured;
+extern double world_measured_s;
 
 uint64_t world_random(void);
 // low..high, both included.
