@@ -10,7 +10,6 @@
 #define REFUSED_PAUSE_US 50000 // before a worker that refused is asked again
 #define FAILED_PAUSE_US 5000
 #define PAUSE_MAX_US 1000000
-#define DEATHS_ALONE 2        // after so many deaths a request runs by itself
 #define HARMLESS_TOKENS 16    // an attempt that came so far did not kill its worker
 #define EARLY_BYTES_MAX 65536 // of updates that wait for the first token
 #define EARLY_MAX_US 2000000  // and how long
@@ -68,15 +67,15 @@ void dispatcher_retry(dispatcher *d, exchange *x, const char *reason, uint64_t c
     log_warn("request", "%s attempt %u failed reason %s received %zu cause \"%s\"", x->id,
              x->attempt, reason, x->stream.received.count, x->last_failure.text);
     router_metrics_add(d->router->metrics, ROUTER_METRIC_RETRIES, reason, NULL, 1);
-    if (x->deaths > DEATHS_ALONE) {
+    if (x->deaths >= (uint64_t)d->router->settings->poison_deaths) {
         log_error("request",
                   "%s is poison: workers died with it deaths %u prompt_tokens %zu last %s", x->id,
                   x->deaths, x->request.prompt.count, x->last_failure.text);
         exchange_fail(x, 500, "poison",
-                      "three workers died with this request; it is not tried again");
+                      "several workers died with this request; it is not tried again");
         return;
     }
-    x->alone = x->deaths >= DEATHS_ALONE;
+    x->alone = x->deaths + 1 >= (uint64_t)d->router->settings->poison_deaths;
     if (now - x->failing_since_us >= (uint64_t)d->router->settings->retry_budget_us) {
         give_up(x);
         return;

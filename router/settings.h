@@ -25,6 +25,7 @@ typedef struct router_settings {
     config_strings aliases;
     int64_t running_max; // requests under way in all
     int64_t retry_budget_us;
+    int64_t poison_deaths;
     int64_t request_timeout_us; // 0: none
     int64_t drain_deadline_us;
     int64_t silence_us;     // an SSE comment after this long without a token

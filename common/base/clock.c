@@ -1,5 +1,6 @@
 #include "base/clock.h"
 
+#include "base/fault.h"
 #include "base/status.h"
 
 #include <errno.h>
@@ -12,11 +13,17 @@ uint64_t clock_now_us(void)
     return (uint64_t)now.tv_sec * 1000000u + (uint64_t)now.tv_nsec / 1000u;
 }
 
-uint64_t clock_wall_s(void)
+uint64_t clock_wall_us(void)
 {
     struct timespec now;
     CHECK(clock_gettime(CLOCK_REALTIME, &now) == 0);
-    return (uint64_t)now.tv_sec;
+    int64_t jump_s = fault_fires(FAULT_CLOCK_JUMP) ? fault_value(FAULT_CLOCK_JUMP) : 0;
+    return (uint64_t)(now.tv_sec + jump_s) * 1000000u + (uint64_t)now.tv_nsec / 1000u;
+}
+
+uint64_t clock_wall_s(void)
+{
+    return clock_wall_us() / 1000000u;
 }
 
 void clock_sleep_us(uint64_t duration_us)

@@ -1,12 +1,13 @@
-// Time. Durations and deadlines use the monotonic clock; the wall clock is only for people (log lines,
-// `created` in answers). Any thread.
+// Time. Durations and deadlines use the monotonic clock; the wall clock is only for people (log
+// lines, `created` in answers). Any thread.
 #pragma once
 
 #include <stdint.h>
 
 // Microseconds of the monotonic clock of this machine since an arbitrary start.
 uint64_t clock_now_us(void);
-// Seconds since 1970-01-01 UTC.
+// Since 1970-01-01 UTC. Nothing but what people read may depend on it: it jumps (fault clock.jump).
+uint64_t clock_wall_us(void);
 uint64_t clock_wall_s(void);
 // Sleep at least this long (tests and start-up only; no loop of ours sleeps).
 void clock_sleep_us(uint64_t duration_us);

@@ -18,6 +18,7 @@
     X(POOL_EXHAUST, "pool.exhaust", "a take of pages fails as if the pool were empty")             \
     X(MESSAGE_REPEAT, "message.repeat", "a control message is sent twice")                         \
     X(MESSAGE_DROP, "message.drop", "a control message is not sent")                               \
+    X(CLOCK_JUMP, "clock.jump", "the wall clock is VALUE seconds off")                             \
     X(LOGITS_NAN, "logits.nan", "one row of logits becomes NaN")                                   \
     X(TICKET_REFUSE, "ticket.refuse", "a worker refuses a ticket")
 

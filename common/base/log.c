@@ -1,5 +1,7 @@
 #include "base/log.h"
 
+#include "base/clock.h"
+
 #include "base/utf8.h"
 
 #include <stdarg.h>
@@ -60,14 +62,14 @@ void log_line(log_level level, const char *tag, const char *format, ...)
 {
     if (!log_enabled(level))
         return;
-    struct timespec now;
+    uint64_t now_us = clock_wall_us();
+    time_t now_s = (time_t)(now_us / 1000000);
     struct tm parts;
-    clock_gettime(CLOCK_REALTIME, &now);
-    gmtime_r(&now.tv_sec, &parts);
+    gmtime_r(&now_s, &parts);
     char line[LINE_MAX_BYTES];
     size_t size = strftime(line, sizeof(line), "%Y-%m-%dT%H:%M:%S", &parts);
     size += (size_t)snprintf(line + size, sizeof(line) - size, ".%03d %s %.32s ",
-                             (int)(now.tv_nsec / 1000000), level_names[level], tag);
+                             (int)(now_us / 1000 % 1000), level_names[level], tag);
     size_t room = sizeof(line) - size - 1; // one byte for the line end
     va_list arguments;
     va_start(arguments, format);

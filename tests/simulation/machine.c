@@ -21,9 +21,14 @@ uint64_t clock_now_us(void)
     return world_now_us() + (p ? p->clock_offset_us : 0);
 }
 
+uint64_t clock_wall_us(void)
+{
+    return 1700000000000000 + world_now_us();
+}
+
 uint64_t clock_wall_s(void)
 {
-    return 1700000000 + world_now_us() / 1000000;
+    return clock_wall_us() / 1000000;
 }
 
 void clock_sleep_us(uint64_t duration_us)
