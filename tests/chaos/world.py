@@ -1,5 +1,6 @@
 """The processes of a cluster, each worker in a network namespace of its own where that is possible, and what
 can be done to them."""
+import http.client
 import json
 import os
 import signal
@@ -102,7 +103,7 @@ class World(Cluster):
         with self.lock:
             member.process = process
             member.life += 1
-            member.down = False
+            member.down = member.role == "router"  # until it is ready: nobody sends it anything before
             self.processes.append(process)
 
     def router_settings(self, member):
@@ -128,9 +129,19 @@ class World(Cluster):
                 return random_.choice(up)
             time.sleep(0.05)
 
+    @staticmethod
+    def get(router, path):
+        """Status and body. Not Cluster.request, which has one address for all threads."""
+        connection = http.client.HTTPConnection(*router.address, timeout=5 * SLOW)
+        try:
+            connection.request("GET", path)
+            response = connection.getresponse()
+            return response.status, response.read()
+        finally:
+            connection.close()
+
     def seen_by(self, router):
-        self.http_port = router.address[1]
-        status, _, data = self.request("GET", "/cluster", timeout=5)
+        status, data = self.get(router, "/cluster")
         if status != 200:
             raise Failure(f"/cluster of {router.name}: {status}")
         return json.loads(data)
@@ -138,26 +149,28 @@ class World(Cluster):
     def serves(self, member):
         """Whether every router that is up counts this member's present life as usable."""
         for router in self.routers:
-            if router.down or router is member:
-                continue
-            if member.role == "router":
+            if router.down or member.role == "router":
                 continue
             rows = [w for w in self.seen_by(router)["workers"] if w["name"] == member.name]
             if len(rows) != 1 or rows[0].get("state", "alive") not in ("alive", "ready"):
                 return False
-        if member.role == "router":
-            rows = self.seen_by(member)["workers"]
-            return len([w for w in rows if w.get("state", "alive") in ("alive", "ready")]) >= len(self.members) - 2
-        return True
+        return member.role != "router" or self.ready(member)
+
+    def ready(self, router):
+        """As a load balancer asks; and it must know most workers, so that those left alone are among them."""
+        rows = self.seen_by(router)["workers"]
+        usable = [w for w in rows if w.get("state", "alive") in ("alive", "ready")]
+        return len(usable) >= len(self.members) - 2 and self.get(router, "/ready")[0] == 200
 
     def wait_until_serving(self, member, seconds=60):
         end, last = time.monotonic() + seconds * SLOW, None
         while time.monotonic() < end:
             try:
                 if self.serves(member):
+                    member.down = False
                     return
                 last = "not usable"
-            except (OSError, ValueError, Failure) as e:
+            except (OSError, ValueError, http.client.HTTPException, Failure) as e:
                 last = e
             if not member.process.alive():
                 raise Failure(f"{member.process.name} ended by itself with {member.process.popen.returncode}")
@@ -219,7 +232,7 @@ class World(Cluster):
         while time.monotonic() < end and last:
             try:
                 last = [f"{router.name}: {json.dumps(row)}" for router in self.routers for row in self.busy(self.seen_by(router))]
-            except (OSError, ValueError, Failure) as e:
+            except (OSError, ValueError, http.client.HTTPException, Failure) as e:
                 last = [str(e)]
             time.sleep(0.2)
         return last
