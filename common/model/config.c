@@ -274,24 +274,32 @@ fail:
     return result;
 }
 
+// A file with a factor and no type means linear scaling, as older converters wrote it.
 static status rope_scaling_read(reader *r, model_config *c)
 {
     const char *key = key_of(r, "rope.scaling.type");
-    slice type;
+    slice type = SLICE("linear");
+    double attention;
     status result;
-    if (!gguf_has(r->file, key, NULL))
-        return STATUS_OK;
-    TRY(gguf_get_string(r->file, key, &type, r->failure));
-    bool linear = slice_equal(type, SLICE("linear")), yarn = slice_equal(type, SLICE("yarn"));
-    if (slice_equal(type, SLICE("none")))
-        return STATUS_OK;
-    if (!linear && !yarn && !slice_equal(type, SLICE("longrope")))
+    if (gguf_has(r->file, key, NULL))
+        TRY(gguf_get_string(r->file, key, &type, r->failure));
+    bool none = slice_equal(type, SLICE("none")), linear = slice_equal(type, SLICE("linear"));
+    bool yarn = slice_equal(type, SLICE("yarn"));
+    if (!none && !linear && !yarn && !slice_equal(type, SLICE("longrope")))
         return error_set(r->failure, STATUS_UNSUPPORTED, key,
                          "%s is \"%.*s\"; this build computes none, linear, yarn and longrope", key,
                          (int)(type.size < 64 ? type.size : 64), type.data);
-    TRY(float_read_or(r, "rope.scaling.factor", yarn ? 1 : 1e-3, 1e6, c->rope.factor,
-                      &c->rope.factor));
-    return linear ? STATUS_OK : long_rope_read(r, c, yarn);
+    if (!none)
+        TRY(float_read_or(r, "rope.scaling.factor", yarn ? 1 : 1e-3, 1e6, c->rope.factor,
+                          &c->rope.factor));
+    if (!none && !linear)
+        return long_rope_read(r, c, yarn);
+    TRY(float_read_or(r, "rope.scaling.attn_factor", 1e-3, 1e3, 1, &attention));
+    if (attention != 1)
+        return error_set(r->failure, STATUS_UNSUPPORTED, "rope.scaling.attn_factor",
+                         "%s is %g; this build knows it beside yarn and longrope only",
+                         key_of(r, "rope.scaling.attn_factor"), attention);
+    return STATUS_OK;
 fail:
     return result;
 }

@@ -154,6 +154,9 @@ static void b053_unknown_scalings_are_refused_not_ignored(void **state)
     o.rope_scaling = "linear"; // which does not read them
     refused(&o, STATUS_UNSUPPORTED, "rope_factors_");
     o.rope_lists = false;
+    o.rope_attention = 0.5;
+    refused(&o, STATUS_UNSUPPORTED, "llama.rope.scaling.attn_factor");
+    o.rope_attention = 0;
     o.keys[0] = (tiny_model_key){ "llama.rope.scaling.yarn_log_multiplier", 1 };
     refused(&o, STATUS_UNSUPPORTED, "yarn_log_multiplier");
 }

@@ -121,6 +121,7 @@ static void b053_every_rotation_scaling_matches(void **state)
         { .divisors = true }, // Llama 3
         { "none", 0, 0, 0, true, false },
         { "linear", 4, 0, 0, false, false },
+        { NULL, 4, 0, 0, false, false }, // linear as well
         { "yarn", 4, 32, 0, false, false },
         { "yarn", 4, 512, 0, false, false },
         { "yarn", 8, 512, 0.75, true, false },
@@ -140,7 +141,7 @@ static void b053_every_rotation_scaling_matches(void **state)
             o.rope_attention = cases[i].attention;
             o.rope_divisors = cases[i].divisors;
             o.rope_lists = cases[i].lists;
-            print_message("%s %s: ", o.architecture, cases[i].type ? cases[i].type : "rope_freqs");
+            print_message("%s %s: ", o.architecture, cases[i].type ? cases[i].type : "no type");
             float_expect(&o);
         }
 }
