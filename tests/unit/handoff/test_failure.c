@@ -62,7 +62,7 @@ static void a_receiver_may_close_at_every_stage(void **state)
 }
 
 // A run that is under way when its seat closes must not reach pages that were given back.
-static void pages_change_hands_only_after_the_last_byte(void **state)
+static void b080_pages_change_hands_only_after_the_last_byte(void **state)
 {
     (void)state;
     for (int round = 0; round < 40; round++) {
@@ -106,7 +106,7 @@ static void a_corrupt_run_fails_the_seat(void **state)
     transfer_whole(make(3, 0, 1, 1));
 }
 
-static void a_dropped_run_ends_by_the_deadline(void **state)
+static void b082_a_dropped_run_ends_by_the_deadline(void **state)
 {
     (void)state;
     handoff_event event = { 0 };
@@ -180,7 +180,7 @@ static void a_peer_that_is_not_there_is_reported(void **state)
     assert_int_equal(event.code, STATUS_INVALID);
 }
 
-static void another_incarnation_at_the_address_is_refused(void **state)
+static void b083_another_incarnation_at_the_address_is_refused(void **state)
 {
     (void)state;
     handoff_event event;
@@ -192,7 +192,7 @@ static void another_incarnation_at_the_address_is_refused(void **state)
     assert_int_equal(event.code, STATUS_PEER_MISMATCH);
 }
 
-static void each_field_of_the_identity_must_be_equal(void **state)
+static void b084_each_field_of_the_identity_must_be_equal(void **state)
 {
     (void)state;
     const handoff_identity right = sender.identity;
@@ -280,14 +280,14 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         TEST(a_sender_may_cancel_at_every_stage),
         TEST(a_receiver_may_close_at_every_stage),
-        TEST(pages_change_hands_only_after_the_last_byte),
+        TEST(b080_pages_change_hands_only_after_the_last_byte),
         TEST(a_corrupt_run_fails_the_seat),
-        TEST(a_dropped_run_ends_by_the_deadline),
+        TEST(b082_a_dropped_run_ends_by_the_deadline),
         TEST(a_delayed_run_is_no_failure),
         TEST(a_record_must_fit_its_seat),
         TEST(a_peer_that_is_not_there_is_reported),
-        TEST(another_incarnation_at_the_address_is_refused),
-        TEST(each_field_of_the_identity_must_be_equal),
+        TEST(b083_another_incarnation_at_the_address_is_refused),
+        TEST(b084_each_field_of_the_identity_must_be_equal),
         TEST(a_closed_hand_off_ends_its_peers_transfers),
         TEST(a_slower_transport_is_refused_or_counted),
     };

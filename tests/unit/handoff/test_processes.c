@@ -53,7 +53,8 @@ static void sender_begin(peer *p, uint64_t number, const handoff_peer *address)
 static void sender_send(peer *p, uint64_t number)
 {
     int32_t pages[PAGES];
-    handoff_record record = { .computed = PAGES * (int32_t)PEER_PAGE_TOKENS, .next_token = (int32_t)(number % 1000) };
+    handoff_record record = { .computed = PAGES * (int32_t)PEER_PAGE_TOKENS,
+                              .next_token = (int32_t)(number % 1000) };
     peer_pages(pages, PAGES, lane_page(number, 0), 1);
     handoff_send_pages(p->h, key_of(number), 0, pages, PAGES);
     handoff_send_end(p->h, key_of(number), &record);
@@ -249,7 +250,7 @@ static int cycles(void)
     return getenv("PENSTOCK_CYCLES") ? atoi(getenv("PENSTOCK_CYCLES")) : 20;
 }
 
-static void a_killed_prefill_worker_costs_only_its_transfers(void **state)
+static void b089_a_killed_prefill_worker_costs_only_its_transfers(void **state)
 {
     (void)state;
     peer p;
@@ -295,7 +296,7 @@ static void a_killed_prefill_worker_costs_only_its_transfers(void **state)
     peer_close(&p);
 }
 
-static void a_killed_decode_worker_costs_only_its_transfers(void **state)
+static void b089_a_killed_decode_worker_costs_only_its_transfers(void **state)
 {
     (void)state;
     peer p;
@@ -326,7 +327,7 @@ static void a_killed_decode_worker_costs_only_its_transfers(void **state)
     peer_close(&p);
 }
 
-static void a_stopped_prefill_worker_is_given_up_and_writes_nothing_later(void **state)
+static void b082_a_stopped_prefill_worker_is_given_up_and_writes_nothing_later(void **state)
 {
     (void)state;
     peer p;
@@ -357,7 +358,7 @@ static void a_stopped_prefill_worker_is_given_up_and_writes_nothing_later(void *
     peer_close(&p);
 }
 
-static void a_stopped_decode_worker_is_given_up(void **state)
+static void b082_a_stopped_decode_worker_is_given_up(void **state)
 {
     (void)state;
     peer p;
@@ -393,10 +394,10 @@ int main(int argc, char **argv)
     if (getenv("PENSTOCK_TEST_ONLY"))
         cmocka_set_test_filter(getenv("PENSTOCK_TEST_ONLY"));
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_killed_prefill_worker_costs_only_its_transfers),
-        cmocka_unit_test(a_killed_decode_worker_costs_only_its_transfers),
-        cmocka_unit_test(a_stopped_prefill_worker_is_given_up_and_writes_nothing_later),
-        cmocka_unit_test(a_stopped_decode_worker_is_given_up),
+        cmocka_unit_test(b089_a_killed_prefill_worker_costs_only_its_transfers),
+        cmocka_unit_test(b089_a_killed_decode_worker_costs_only_its_transfers),
+        cmocka_unit_test(b082_a_stopped_prefill_worker_is_given_up_and_writes_nothing_later),
+        cmocka_unit_test(b082_a_stopped_decode_worker_is_given_up),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -103,7 +103,7 @@ static void another_salt_layout_or_model_shares_nothing(void **state)
     pages_release(f, pages, 4);
 }
 
-static void a_hash_is_the_same_in_every_process(void **state)
+static void b069_a_hash_is_the_same_in_every_process(void **state)
 {
     (void)state;
     int32_t tokens[64];
@@ -190,7 +190,7 @@ int main(void)
         TEST(a_repeated_prompt_shares_all_but_the_last_page),
         TEST(a_different_page_ends_the_run_even_where_later_ones_are_alike),
         TEST(another_salt_layout_or_model_shares_nothing),
-        TEST(a_hash_is_the_same_in_every_process),
+        TEST(b069_a_hash_is_the_same_in_every_process),
         TEST(eviction_takes_the_tail_of_the_oldest_prompt_first),
         TEST(forgetting_frees_what_nobody_holds),
         TEST(every_hit_of_a_random_load_is_the_prompts_own_prefix),

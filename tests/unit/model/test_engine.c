@@ -338,7 +338,7 @@ static void salts_keep_prefixes_apart(void **state)
 
 // B066, B067: random requests that end in every way, on too few pages and with failing takes; in
 // the end every page is back. fixture_step checks the sum after every step.
-static void random_ends_and_failing_takes_lose_no_page(void **state)
+static void b066_b067_random_ends_and_failing_takes_lose_no_page(void **state)
 {
     (void)state;
     const char *given = getenv("PENSTOCK_SEED");
@@ -418,7 +418,7 @@ int main(void)
         cmocka_unit_test(a_page_in_flight_outlives_its_sequence),
         cmocka_unit_test(pages_in_doubt_are_not_found_again),
         cmocka_unit_test(salts_keep_prefixes_apart),
-        cmocka_unit_test(random_ends_and_failing_takes_lose_no_page),
+        cmocka_unit_test(b066_b067_random_ends_and_failing_takes_lose_no_page),
         cmocka_unit_test(settings_that_cannot_be_are_refused_by_name),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

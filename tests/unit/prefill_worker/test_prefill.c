@@ -148,7 +148,7 @@ static void a_handed_over_answer_equals_a_local_one(void **state)
     end();
 }
 
-static void known_prefixes_are_neither_computed_nor_sent(void **state)
+static void b085_known_prefixes_are_neither_computed_nor_sent(void **state)
 {
     (void)state;
     begin_with(NULL, NULL);
@@ -167,7 +167,7 @@ static void known_prefixes_are_neither_computed_nor_sent(void **state)
     end();
 }
 
-static void a_first_token_that_ends_it_is_not_handed_over(void **state)
+static void b077_a_first_token_that_ends_it_is_not_handed_over(void **state)
 {
     (void)state;
     begin_with(NULL, NULL);
@@ -250,7 +250,7 @@ static void many_at_once_all_finish_and_nothing_leaks(void **state)
     end();
 }
 
-static void cancels_in_every_phase_give_pages_back(void **state)
+static void b078_cancels_in_every_phase_give_pages_back(void **state)
 {
     (void)state;
     const char *const slow[] = { "faults=worker.stall:1:5", "engine.chunk_tokens=32",
@@ -276,7 +276,7 @@ static void cancels_in_every_phase_give_pages_back(void **state)
     end();
 }
 
-static void a_killed_prefill_worker_fails_its_seats(void **state)
+static void b081_a_killed_prefill_worker_fails_its_seats(void **state)
 {
     (void)state;
     const char *const slow[] = { "faults=worker.stall:1:50", "engine.chunk_tokens=32", NULL };
@@ -370,12 +370,12 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_handed_over_answer_equals_a_local_one),
-        cmocka_unit_test(known_prefixes_are_neither_computed_nor_sent),
-        cmocka_unit_test(a_first_token_that_ends_it_is_not_handed_over),
+        cmocka_unit_test(b085_known_prefixes_are_neither_computed_nor_sent),
+        cmocka_unit_test(b077_a_first_token_that_ends_it_is_not_handed_over),
         cmocka_unit_test(a_running_sequence_moves),
         cmocka_unit_test(many_at_once_all_finish_and_nothing_leaks),
-        cmocka_unit_test(cancels_in_every_phase_give_pages_back),
-        cmocka_unit_test(a_killed_prefill_worker_fails_its_seats),
+        cmocka_unit_test(b078_cancels_in_every_phase_give_pages_back),
+        cmocka_unit_test(b081_a_killed_prefill_worker_fails_its_seats),
         cmocka_unit_test(a_failed_hand_over_can_be_computed_here),
         cmocka_unit_test(a_killed_decode_worker_fails_the_sends),
         cmocka_unit_test(a_drain_finishes_its_hand_overs),
