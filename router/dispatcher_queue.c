@@ -79,6 +79,7 @@ static policy_worker worker_view(const registry_worker *w)
         .numeric_id = w->numeric_id,
         .page_tokens = w->page_tokens,
         .context = w->context,
+        .pages_pool = w->pages,
         .pages_max = w->page_credits,
         .pages_spent = w->pages_spent,
         .sequences_max = w->sequences,

@@ -29,7 +29,9 @@ static bool has_room(const policy_worker *w, const policy_ask *ask)
     if (ask->alone && w->sequences_spent > 0)
         return false;
     uint64_t pages = policy_pages(w->page_tokens, ask->tokens);
-    return w->pages_spent <= w->pages_max && pages <= w->pages_max - w->pages_spent;
+    return w->pages_spent == 0
+               ? pages <= w->pages_pool
+               : w->pages_spent <= w->pages_max && pages <= w->pages_max - w->pages_spent;
 }
 
 // Whether its prompt may be sent there to be computed now.
@@ -66,8 +68,8 @@ static bool prefill_matches(const policy_view *view, const policy_ask *ask,
     return w->role == POLICY_PREFILL && w->alive && w->context >= ask->tokens &&
            w->page_tokens == decode->page_tokens && hash128_equal(w->weights, decode->weights) &&
            (view->mixed_numeric_ids || hash128_equal(w->numeric_id, decode->numeric_id)) &&
-           // A grant that can never hold the prompt is as good as no worker.
-           policy_pages(w->page_tokens, ask->tokens) <= w->pages_max;
+           // A pool that can never hold the prompt is as good as no worker.
+           policy_pages(w->page_tokens, ask->tokens) <= w->pages_pool;
 }
 
 // The matching prefill worker that is through first; SIZE_MAX: none has room. `lives`: one is alive
@@ -153,7 +155,7 @@ static policy_verdict verdict_without_room(const policy_view *view, const policy
             if (!memo.lives)
                 continue;
         }
-        if (policy_pages(w->page_tokens, ask->tokens) <= w->pages_max)
+        if (policy_pages(w->page_tokens, ask->tokens) <= w->pages_pool)
             return POLICY_WAIT;
         verdict = POLICY_TOO_LARGE;
     }
@@ -202,7 +204,7 @@ void policy_reserve(const policy_view *view, const policy_ask *ask, size_t *deco
     for (size_t i = 0; i < view->count; i++) {
         const policy_worker *w = &view->workers[i];
         if (w->role != POLICY_DECODE || !w->usable || w->kept || !can_serve(view, ask, w) ||
-            policy_pages(w->page_tokens, ask->tokens) > w->pages_max)
+            policy_pages(w->page_tokens, ask->tokens) > w->pages_pool)
             continue;
         if (*decode == SIZE_MAX || room_of(w) > room_of(&view->workers[*decode]))
             *decode = i;

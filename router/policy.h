@@ -5,7 +5,9 @@
 // the request's tokens plus one page, the one with the smallest share of its pages and sequences in
 // use is taken; of the prefill workers that compute the same numbers and have credits, the one that
 // will be through its outstanding tokens first. Whoever computes the prompt also needs token
-// credits for it; one that has nothing to compute takes a prompt of any length. A prompt of at most
+// credits for it; one that has nothing to compute takes a prompt of any length. So does a worker
+// with pages on which this router has nothing: its part of the credits moves with its use
+// (worker/credits.h), and must not shut out a request that the pool can hold. A prompt of at most
 // `local_prefill_tokens` is computed by the decode worker itself; so is any prompt while no
 // matching prefill worker is alive, and one whose hand-offs failed, if that is allowed.
 #pragma once
@@ -28,7 +30,8 @@ typedef struct policy_worker {
     hash128 numeric_id;
     uint32_t page_tokens;
     uint32_t context;                        // tokens of a sequence at most
-    uint64_t pages_max, pages_spent;         // credits of this router
+    uint64_t pages_pool;                     // pages that it has
+    uint64_t pages_max, pages_spent;         // of them, credits of this router
     uint32_t sequences_max, sequences_spent; // likewise
     uint64_t tokens_outstanding;             // prompt tokens sent and not yet computed
     uint64_t tokens_max;                     // of those, as granted; 0: any number
@@ -62,7 +65,7 @@ typedef enum policy_verdict {
     POLICY_PLACED,
     POLICY_WAIT,      // a worker that could serve it is full
     POLICY_NO_WORKER, // no worker that could serve it is alive
-    POLICY_TOO_LARGE, // no living worker grants that many pages
+    POLICY_TOO_LARGE, // no living worker has that many pages
 } policy_verdict;
 
 // Why a plan names no prefill worker.

@@ -135,6 +135,18 @@ def a_death_costs_its_own_streams(cluster, sent):
     check(cluster.request_at("b", sent)[0] == 200, "b serves again")
 
 
+def more_than_a_part_fits(model):
+    """A request that needs more pages than a router's part of them is served all the same, at a router that has nothing else there."""
+    with TwoRouters(model=model, engine=["engine.kv_bytes=1MiB"]) as cluster:
+        cluster.until("equal parts", lambda: cluster.credits("a") <= 17 and cluster.credits("b") <= 17)
+        for side in "ab":
+            answer = cluster.request_at(side, {"model": cluster.model_name(), "prompt": PROMPT * 12, "max_tokens": 5, "ignore_eos": True})
+            check(answer[0] == 200, f"{answer}")
+            decode = [w for w in cluster.at(side).state()["workers"] if w["role"] == "decode"][0]
+            check(answer[1]["usage"]["prompt_tokens"] / 64 > decode["credits_pages"], f"{answer[1]['usage']} {decode}")
+        cluster.check_idle()
+
+
 def test():
     with tempfile.TemporaryDirectory() as folder:
         model = os.path.join(folder, "tiny.gguf")
@@ -151,6 +163,7 @@ def test():
                 except Failure as e:
                     raise Failure(f"{part.__name__}: {e}") from e
                 print(f"{part.__name__} is right ({time.monotonic() - began:.1f} s)", flush=True)
+        more_than_a_part_fits(model)
 
 
 main(test)

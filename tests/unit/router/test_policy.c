@@ -13,6 +13,7 @@ static policy_worker worker(policy_role role)
                             .numeric_id = { 1, 1 },
                             .page_tokens = 64,
                             .context = 8192,
+                            .pages_pool = 100,
                             .pages_max = 100,
                             .sequences_max = 8 };
 }
@@ -134,14 +135,25 @@ static void credits_are_pages_of_the_tokens_and_one_more(void **state)
     assert_int_equal(policy_pages(64, 65), 3);
     policy_worker w[] = { worker(POLICY_DECODE) };
     policy_ask ask = { .tokens = 640, .avoid = SIZE_MAX };
-    w[0].pages_max = 11;
+    w[0].pages_pool = w[0].pages_max = 11;
     assert_int_equal(place(w, 1, ask).verdict, POLICY_PLACED);
     ask.tokens = 641;
     assert_int_equal(place(w, 1, ask).verdict, POLICY_TOO_LARGE);
-    w[0].pages_max = 12;
+    w[0].pages_pool = w[0].pages_max = 12;
     w[0].pages_spent = 1;
     assert_int_equal(place(w, 1, ask).verdict, POLICY_WAIT);
     w[0].pages_spent = 13; // more than granted: a grant may shrink
+    assert_int_equal(place(w, 1, ask).verdict, POLICY_WAIT);
+}
+
+static void a_small_grant_shuts_nothing_out(void **state)
+{
+    (void)state;
+    policy_worker w[] = { worker(POLICY_DECODE) };
+    policy_ask ask = { .tokens = 640, .avoid = SIZE_MAX };
+    w[0].pages_max = 5; // another router uses most of the 100
+    assert_int_equal(place(w, 1, ask).verdict, POLICY_PLACED);
+    w[0].pages_spent = 1;
     assert_int_equal(place(w, 1, ask).verdict, POLICY_WAIT);
 }
 
@@ -289,6 +301,7 @@ int main(void)
         cmocka_unit_test(without_a_matching_prefill_worker_it_is_local_if_allowed),
         cmocka_unit_test(a_full_prefill_worker_is_waited_for),
         cmocka_unit_test(credits_are_pages_of_the_tokens_and_one_more),
+        cmocka_unit_test(a_small_grant_shuts_nothing_out),
         cmocka_unit_test(nobody_alive_is_no_worker),
         cmocka_unit_test(delivered_tokens_bind_to_their_numbers),
         cmocka_unit_test(a_worker_that_failed_is_the_last_choice),
