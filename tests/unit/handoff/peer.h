@@ -27,6 +27,7 @@ typedef struct peer {
     size_t page_bytes;
     handoff_event events[PEER_EVENTS]; // taken and not yet matched
     int count;
+    int shipped; // SHIPPED events, which are only counted
 } peer;
 
 static inline void peer_settings(handoff_settings *settings)
@@ -88,7 +89,10 @@ static inline void peer_take_events(peer *p)
     while ((event = handoff_event_next(p->h))) {
         if (p->count == PEER_EVENTS)
             abort();
-        p->events[p->count++] = *event;
+        if (event->kind == HANDOFF_SHIPPED)
+            p->shipped++;
+        else
+            p->events[p->count++] = *event;
         handoff_event_free(event);
     }
 }

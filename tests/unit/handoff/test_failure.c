@@ -163,6 +163,105 @@ static void a_record_must_fit_its_seat(void **state)
     await(&sender, HANDOFF_SEND_OVER, t.key, NULL);
 }
 
+// The peer of a seat may never connect: then no pair is there that could fail.
+static void b082_a_seat_whose_peer_never_comes_ends_by_its_deadline(void **state)
+{
+    (void)state;
+    handoff_event event;
+    peer_close(&receiver);
+    peer_prepare(&receiver, RECEIVER, 20000);
+    receiver.settings.connect_us = SECOND / 10;
+    peer_open(&receiver, true);
+    transfer t = make(3, 0, 1, 1);
+    open_seat(&t);
+    await(&receiver, HANDOFF_SEAT_FAILED, t.key, &event);
+    assert_int_equal(event.code, STATUS_PEER_SILENT);
+    handoff_seat_close(receiver.h, t.key);
+    await(&receiver, HANDOFF_SEAT_OVER, t.key, NULL);
+    expect_rest();
+}
+
+// Events of a kind until `wanted` came.
+static void count_events(peer *p, handoff_event_kind kind, int wanted)
+{
+    uint64_t end_us = clock_now_us() + 20 * SECOND;
+    for (int count = 0; count < wanted && clock_now_us() < end_us;) {
+        handoff_event *event = handoff_event_next(p->h);
+        if (event == NULL) {
+            clock_sleep_us(500);
+            continue;
+        }
+        count += event->kind == kind;
+        handoff_event_free(event);
+        if (count == wanted)
+            return;
+    }
+    fail_msg("%d events of kind %d did not come", wanted, (int)kind);
+}
+
+static void b082_half_open_transfers_are_bounded(void **state)
+{
+    (void)state;
+    enum { MOST = 1024 };
+    handoff_event event;
+    transfer t = make(2, 0, 1, 1);
+    uint64_t first = t.key.number + 1;
+    for (int i = 0; i < MOST; i++) {
+        t.key.number = ++requests;
+        open_seat(&t); // SENDER never begins
+    }
+    t.key.number = ++requests;
+    open_seat(&t);
+    await(&receiver, HANDOFF_SEAT_FAILED, t.key, &event);
+    assert_int_equal(event.code, STATUS_OVERLOADED);
+    await(&receiver, HANDOFF_SEAT_OVER, t.key, NULL);
+    for (int i = 0; i < MOST; i++) {
+        t.key.number = first + (uint64_t)i;
+        handoff_seat_close(receiver.h, t.key);
+    }
+    count_events(&receiver, HANDOFF_SEAT_OVER, MOST);
+    expect_rest();
+    transfer_whole(make(3, 0, 1, 1));
+}
+
+// What a sequence that moves made since the ticket comes with the record; the sender is told when
+// the pages that it gave so far have gone.
+static void a_record_brings_tokens(void **state)
+{
+    (void)state;
+    handoff_event event;
+    transfer t = make(10, 0, 1, 1);
+    handoff_record record = { .computed = t.computed, .next_token = 42, .made_count = 3 };
+    memcpy(record.made, (int32_t[]){ 7, 0, 999 }, 3 * sizeof(int32_t));
+    begin(&t);
+    open_seat(&t);
+    await(&sender, HANDOFF_SEAT_READY, t.key, NULL);
+    handoff_send_pages(sender.h, t.key, 0, t.from, 6);
+    for (uint64_t end_us = clock_now_us() + 5 * SECOND; sender.shipped == 0;) {
+        assert_true(clock_now_us() < end_us);
+        peer_take_events(&sender);
+    }
+    handoff_send_pages(sender.h, t.key, 6, t.from + 6, 4);
+    handoff_send_end(sender.h, t.key, &record);
+    await(&receiver, HANDOFF_SEAT_FILLED, t.key, &event);
+    assert_int_equal(event.record.made_count, 3);
+    assert_memory_equal(event.record.made, record.made, 3 * sizeof(int32_t));
+    check_content(&t);
+    t = make(1, 0, 1, 1);
+    begin(&t);
+    open_seat(&t);
+    await(&sender, HANDOFF_SEAT_READY, t.key, NULL);
+    record = (handoff_record){ .computed = t.computed, .next_token = 42, .made_count = 1 };
+    record.made[0] = 1000; // no token of the vocabulary
+    handoff_send_pages(sender.h, t.key, 0, t.from, 1);
+    handoff_send_end(sender.h, t.key, &record);
+    await(&receiver, HANDOFF_SEAT_FAILED, t.key, &event);
+    assert_int_equal(event.code, STATUS_PEER_PROTOCOL);
+    handoff_seat_close(receiver.h, t.key);
+    await(&receiver, HANDOFF_SEAT_OVER, t.key, NULL);
+    await(&sender, HANDOFF_SEND_OVER, t.key, NULL);
+}
+
 static void a_peer_that_is_not_there_is_reported(void **state)
 {
     (void)state;
@@ -285,6 +384,9 @@ int main(int argc, char **argv)
         TEST(b082_a_dropped_run_ends_by_the_deadline),
         TEST(a_delayed_run_is_no_failure),
         TEST(a_record_must_fit_its_seat),
+        TEST(a_record_brings_tokens),
+        TEST(b082_a_seat_whose_peer_never_comes_ends_by_its_deadline),
+        TEST(b082_half_open_transfers_are_bounded),
         TEST(a_peer_that_is_not_there_is_reported),
         TEST(b083_another_incarnation_at_the_address_is_refused),
         TEST(b084_each_field_of_the_identity_must_be_equal),
