@@ -251,7 +251,8 @@ void seat_on_record(handoff *h, handoff_pair *p, const Penstock__HandoverRecord 
     s->record = (handoff_record){ .computed = (int32_t)m->computed,
                                   .next_token = m->next_token->id,
                                   .made_count = (int32_t)m->n_made };
-    memcpy(s->record.made, m->made, m->n_made * sizeof(m->made[0]));
+    if (m->n_made > 0)
+        memcpy(s->record.made, m->made, m->n_made * sizeof(m->made[0]));
     s->progress_us = fabric_now_us(h->net);
     look_if_complete(h, s);
 }
