@@ -65,6 +65,8 @@ int tensor_block_bytes(tensor_type type)
 const char *tensor_type_name(tensor_type type)
 {
     const type_row *row = row_of(type);
+    if (type == TENSOR_I8 || type == TENSOR_F8_E4M3)
+        return type == TENSOR_I8 ? "int8" : "fp8";
     return row == NULL ? "unknown" : row->name;
 }
 
@@ -200,6 +202,8 @@ void tensor_quants(tensor_type type, const void *block, int part, uint8_t q[32])
     case TENSOR_F32:
     case TENSOR_F16:
     case TENSOR_BF16:
+    case TENSOR_I8:
+    case TENSOR_F8_E4M3:
         break;
     }
     CHECK(!"a type of blocks");

@@ -22,7 +22,9 @@ typedef enum tensor_type {
     TENSOR_Q4_K = 12,
     TENSOR_Q5_K = 13,
     TENSOR_Q6_K = 14,
+    TENSOR_I8 = 24,
     TENSOR_BF16 = 30,
+    TENSOR_F8_E4M3 = 256, // not in GGUF: of caches only, as is I8
 } tensor_type;
 
 // A matrix in a file: `rows` x `columns`, row-major, each row a whole number of blocks.

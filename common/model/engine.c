@@ -10,8 +10,9 @@
 #define MODEL_NUMERIC_VERSION 1
 
 static const char *const levels[] = { "auto", "scalar", "avx2", "avx512", NULL };
-static const char *const kv_types[] = { "f16", "f32", NULL };
-static const tensor_type kv_type_values[] = { TENSOR_F16, TENSOR_F32 };
+static const char *const kv_types[] = { "f16", "bf16", "int8", "fp8", "f32", NULL };
+static const tensor_type kv_type_values[] = { TENSOR_F16, TENSOR_BF16, TENSOR_I8, TENSOR_F8_E4M3,
+                                              TENSOR_F32 };
 
 static const char *const batchings[] = { "continuous", "static", NULL };
 

@@ -43,7 +43,7 @@ typedef struct engine_settings {
     char *level;           // auto | scalar | avx2 | avx512
     int64_t threads;       // 0: what affinity and the cgroup quota allow
     char *cores;           // "" or a list such as "0,2-3"
-    char *kv_type;         // f16 | f32
+    char *kv_type;         // f16 | bf16 | int8 | fp8 | f32
     int64_t page_tokens;   // 32 | 64 | 128
     uint64_t kv_bytes;     // size of the page pool
     int64_t max_sequences; // sequences open at a time

@@ -162,6 +162,32 @@ static inline emulated_integers emulated_dpbusd_epi32(emulated_integers sum, emu
     return sum;
 }
 
+// Two signed products of 16-bit numbers, summed into the 32-bit lane.
+static inline emulated_integers emulated_dpwssd_epi32(emulated_integers sum, emulated_integers a,
+                                                      emulated_integers b)
+{
+    return (emulated_integers){ _mm256_add_epi32(sum.low, _mm256_madd_epi16(a.low, b.low)),
+                                _mm256_add_epi32(sum.high, _mm256_madd_epi16(a.high, b.high)) };
+}
+static inline emulated_integers emulated_cvtepi8_epi16(__m256i a)
+{
+    return (emulated_integers){ _mm256_cvtepi8_epi16(_mm256_castsi256_si128(a)),
+                                _mm256_cvtepi8_epi16(_mm256_extracti128_si256(a, 1)) };
+}
+static inline emulated_integers emulated_cvtps_epi32(emulated_floats a)
+{
+    return (emulated_integers){ _mm256_cvtps_epi32(a.low), _mm256_cvtps_epi32(a.high) };
+}
+static inline __m256i emulated_cvtsepi32_epi16(emulated_integers a)
+{
+    return _mm256_permute4x64_epi64(_mm256_packs_epi32(a.low, a.high), 0xd8);
+}
+static inline void emulated_storeu_si512(void *p, emulated_integers a)
+{
+    _mm256_storeu_si256((__m256i *)p, a.low);
+    _mm256_storeu_si256((__m256i *)p + 1, a.high);
+}
+
 #define __m512 emulated_floats
 #define __m512i emulated_integers
 #define _mm512_add_ps emulated_add_ps
@@ -206,3 +232,8 @@ static inline emulated_integers emulated_dpbusd_epi32(emulated_integers sum, emu
 #define _mm512_cvtph_ps emulated_cvtph_ps
 #define _mm512_cvtepu16_epi32 emulated_cvtepu16_epi32
 #define _mm512_dpbusd_epi32 emulated_dpbusd_epi32
+#define _mm512_dpwssd_epi32 emulated_dpwssd_epi32
+#define _mm512_cvtepi8_epi16 emulated_cvtepi8_epi16
+#define _mm512_cvtps_epi32 emulated_cvtps_epi32
+#define _mm512_cvtsepi32_epi16 emulated_cvtsepi32_epi16
+#define _mm512_storeu_si512 emulated_storeu_si512

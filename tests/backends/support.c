@@ -142,6 +142,8 @@ static void random_block(tensor_type type, float scale, uint8_t *block)
         put_half(block, value);
         return;
     case TENSOR_BF16:
+    case TENSOR_I8: // of caches only
+    case TENSOR_F8_E4M3:
         bits >>= 16;
         memcpy(block, &bits, 2);
         return;

@@ -6,7 +6,7 @@
 //   and nothing is summed across lanes; tiles.h has the layout of every quantised type. A tile
 //   column of a matrix is its tiles one after another, in ascending inputs. Floats: [input][T].
 // - Panel: 4 rows of quantised input, block by block (cpu_panel_block).
-// - KV: K as tiles of [head_size][32 tokens], V as tiles of [32 tokens][head_size].
+// - KV: tiles of 32 tokens of one head's K or V; kv.c has the layout of every type.
 //
 // The step thread calls the table's slots; the kernels run on all compute threads during a submit.
 #pragma once
@@ -85,9 +85,10 @@ typedef struct cpu_attention_call {
     float *maximum, *sum, *values;
     float *scratch; // CPU_ATTENTION_SCRATCH floats
 } cpu_attention_call;
+// Scores; a split's K or V; queries and probabilities of 16 bits.
 #define CPU_ATTENTION_SCRATCH                                                                      \
-    (CPU_HEAD_SIZE_MAX * (CPU_TILE_TOKENS + CPU_SPLIT_TOKENS) +                                    \
-     CPU_ATTENTION_ROWS * CPU_SPLIT_TOKENS)
+    (CPU_ATTENTION_ROWS * CPU_SPLIT_TOKENS + CPU_HEAD_SIZE_MAX * CPU_SPLIT_TOKENS +                \
+     CPU_ATTENTION_ROWS * (CPU_HEAD_SIZE_MAX + CPU_SPLIT_TOKENS) / 2)
 // Maximum, sum and values of each (row, head).
 #define CPU_ATTENTION_STATE (CPU_ATTENTION_ROWS * (CPU_HEAD_SIZE_MAX + 2))
 
@@ -95,6 +96,11 @@ typedef struct cpu_attention_call {
 static inline int64_t cpu_tile_bytes(const kv_layout *l)
 {
     return l->value_offset / (l->page_tokens / CPU_TILE_TOKENS);
+}
+// Where a tile of an 8-bit type keeps the scales of its tokens, f16.
+static inline uint16_t *cpu_tile_scales(const kv_layout *l, const uint8_t *tile)
+{
+    return (uint16_t *)(uintptr_t)(tile + (int64_t)l->head_size * CPU_TILE_TOKENS);
 }
 
 typedef struct cpu_level {
@@ -322,6 +328,9 @@ void cpu_linear(backend_queue *q, backend_activation *y, const backend_activatio
 void cpu_norm(backend_queue *q, backend_activation *y, const backend_activation *x,
               const float *norm, float epsilon, int rows, backend_epilogue epilogue);
 
+// Write one head's K or V of one token into its page.
+void cpu_kv_store(const cpu_operation *o, const backend *b, int sequence, int32_t position,
+                  int head, bool value, const float *x);
 status cpu_kv_layout(const backend *b, tensor_type type, int page_tokens, int layers, int kv_heads,
                      int head_size, kv_layout *layout, error *failure);
 void cpu_rope_store(backend_queue *q, backend_activation *qkv, const backend_heads *heads,

@@ -108,6 +108,9 @@ cpu_tile_kernel cpu_level_kernel(const cpu_level *level, tensor_type type)
         return level->q5_k;
     case TENSOR_Q6_K:
         return level->q6_k;
+    case TENSOR_I8: // of caches only
+    case TENSOR_F8_E4M3:
+        break;
     }
     return NULL;
 }

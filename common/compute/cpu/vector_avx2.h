@@ -87,3 +87,47 @@ static inline vf vf_load_bf16(const uint16_t *p)
     __m256i wide = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)p));
     return _mm256_castsi256_ps(_mm256_slli_epi32(wide, 16));
 }
+static inline vf vf_load_f8(const uint8_t *p)
+{
+    __m128i wide = _mm_slli_epi16(_mm_cvtepi8_epi16(_mm_loadl_epi64((const __m128i *)p)), 7);
+    return _mm256_cvtph_ps(_mm_and_si128(wide, _mm_set1_epi16((short)0xbfff)));
+}
+
+typedef int vi __attribute__((vector_size(32))); // why not __m256i: see vector_avx512.h
+
+static inline vi vi_zero(void)
+{
+    return (vi)_mm256_setzero_si256();
+}
+static inline vi vi_load_i8(const int8_t *p)
+{
+    return (vi)_mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)p));
+}
+static inline vi vi_load_i16(const int16_t *p)
+{
+    return (vi)_mm256_loadu_si256((const __m256i *)p);
+}
+static inline void vi_store_i16(int16_t *p, vi pairs)
+{
+    _mm256_storeu_si256((__m256i *)p, (__m256i)pairs);
+}
+static inline vi vi_set_pair(const int16_t *p)
+{
+    int32_t pair;
+    memcpy(&pair, p, sizeof pair);
+    return (vi)_mm256_set1_epi32(pair);
+}
+static inline vi vi_dot(vi sum, vi a, vi b)
+{
+    return sum + (vi)_mm256_madd_epi16((__m256i)a, (__m256i)b);
+}
+static inline vf vi_to_float(vi a)
+{
+    return _mm256_cvtepi32_ps((__m256i)a);
+}
+static inline void vf_store_i16(int16_t *p, vf x)
+{
+    __m256i n = _mm256_cvtps_epi32(x);
+    _mm_storeu_si128((__m128i *)p,
+                     _mm_packs_epi32(_mm256_castsi256_si128(n), _mm256_extracti128_si256(n, 1)));
+}

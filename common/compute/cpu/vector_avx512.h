@@ -89,3 +89,55 @@ static inline vf vf_load_bf16(const uint16_t *p)
     __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)p));
     return _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16));
 }
+static inline vf vf_load_f8(const uint8_t *p)
+{
+    __m256i wide = _mm256_slli_epi16(_mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)p)), 7);
+    return _mm512_cvtph_ps(_mm256_and_si256(wide, _mm256_set1_epi16((short)0xbfff)));
+}
+
+// Lanes of int, as vpdpwssd has them: gcc leaves arrays of __m512i, whose lanes are long long, in
+// memory.
+#ifdef __m512i // emulated
+typedef __m512i vi;
+#define VI(x) (x)
+#define M512I(x) (x)
+#else
+typedef int vi __attribute__((vector_size(64)));
+#define VI(x) ((vi)(x))
+#define M512I(x) ((__m512i)(x))
+#endif
+
+static inline vi vi_zero(void)
+{
+    return VI(_mm512_setzero_si512());
+}
+static inline vi vi_load_i8(const int8_t *p)
+{
+    return VI(_mm512_cvtepi8_epi16(_mm256_loadu_si256((const __m256i *)p)));
+}
+static inline vi vi_load_i16(const int16_t *p)
+{
+    return VI(_mm512_loadu_si512(p));
+}
+static inline void vi_store_i16(int16_t *p, vi pairs)
+{
+    _mm512_storeu_si512(p, M512I(pairs));
+}
+static inline vi vi_set_pair(const int16_t *p)
+{
+    int32_t pair;
+    memcpy(&pair, p, sizeof pair);
+    return VI(_mm512_set1_epi32(pair));
+}
+static inline vi vi_dot(vi sum, vi a, vi b)
+{
+    return VI(_mm512_dpwssd_epi32(M512I(sum), M512I(a), M512I(b)));
+}
+static inline vf vi_to_float(vi a)
+{
+    return _mm512_cvtepi32_ps(M512I(a));
+}
+static inline void vf_store_i16(int16_t *p, vf x)
+{
+    _mm256_storeu_si256((__m256i *)p, _mm512_cvtsepi32_epi16(_mm512_cvtps_epi32(x)));
+}

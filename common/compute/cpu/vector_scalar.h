@@ -98,6 +98,59 @@ static inline vf vf_load_bf16(const uint16_t *p)
     return x;
 }
 
+// The e4m3 number of that byte times 2^-8.
+static inline vf vf_load_f8(const uint8_t *p)
+{
+    return tensor_f16_to_f32((uint16_t)((*p & 0x80) << 8 | (*p & 0x7f) << 7));
+}
+
+// Integers: each lane is an int32_t, or a pair of int16_t.
+typedef int32_t vi;
+
+static inline vi vi_zero(void)
+{
+    return 0;
+}
+static inline vi vi_pair(int16_t low, int16_t high)
+{
+    return (int32_t)((uint32_t)(uint16_t)low | (uint32_t)(uint16_t)high << 16);
+}
+// Pairs from twice as many bytes.
+static inline vi vi_load_i8(const int8_t *p)
+{
+    return vi_pair(p[0], p[1]);
+}
+static inline vi vi_load_i16(const int16_t *p)
+{
+    return vi_pair(p[0], p[1]);
+}
+static inline void vi_store_i16(int16_t *p, vi pairs)
+{
+    memcpy(p, &pairs, sizeof pairs);
+}
+// The same pair in every lane.
+static inline vi vi_set_pair(const int16_t *p)
+{
+    return vi_pair(p[0], p[1]);
+}
+// sum + a.low * b.low + a.high * b.high
+static inline vi vi_dot(vi sum, vi a, vi b)
+{
+    return sum + (int16_t)(a & 0xffff) * (int16_t)(b & 0xffff) + (a >> 16) * (b >> 16);
+}
+static inline vf vi_to_float(vi a)
+{
+    return (float)a;
+}
+// Rounded to nearest even, |x| <= 32767; unspecified for what is not a number.
+static inline void vf_store_i16(int16_t *p, vf x)
+{
+    float shifted = x + 0x1.8p23f;
+    int32_t bits;
+    memcpy(&bits, &shifted, 4);
+    *p = (int16_t)(uint16_t)(bits & 0xffff);
+}
+
 // The largest |x| of 32 by its bits, so that infinity and NaN win.
 static inline float largest_magnitude(const float *x)
 {
