@@ -203,11 +203,9 @@ static void error_end(client *c)
     static const struct {
         const char *code;
         world_count count;
-    } causes[] = { { "no_worker", WORLD_NO_WORKER },
-                   { "worker_failed", WORLD_GAVE_UP },
-                   { "poison", WORLD_POISON },
-                   { "deadline", WORLD_DEADLINES },
-                   { "draining", WORLD_DRAINED } };
+    } causes[] = { { "no_worker", WORLD_NO_WORKER },    { "worker_failed", WORLD_GAVE_UP },
+                   { "handoff_failed", WORLD_GAVE_UP }, { "poison", WORLD_POISON },
+                   { "deadline", WORLD_DEADLINES },     { "draining", WORLD_DRAINED } };
     for (size_t i = 0; i < sizeof causes / sizeof causes[0]; i++)
         if (strcmp(c->error_code, causes[i].code) == 0) {
             client_end_with(c, CLIENT_FAILED, causes[i].count);

@@ -134,6 +134,7 @@ status fabric_open(const fabric_settings *settings, const fabric_handlers *handl
     f->now_us = f->turn_end_us = clock_now_us();
     f->next = fabric_list;
     fabric_list = f;
+    world_give(&fabric_list);
     *opened = f;
     return STATUS_OK;
 }
@@ -179,6 +180,7 @@ uint64_t fabric_now_us(const fabric *f)
 static bool turn_once(fabric *f)
 {
     bool handled = false;
+    world_take(f);
     f->now_us = clock_now_us();
     uint64_t away_us = f->now_us - f->turn_end_us;
     silence_judge(f, away_us > 300000 ? away_us : 0);
@@ -237,6 +239,7 @@ status fabric_connect(fabric *f, const char *host, uint16_t port, fabric_peer *p
 {
     (void)failure;
     fabric *to = fabric_list;
+    world_take(&fabric_list);
     while (to && (to->port != port || strcmp(to->host, host) != 0))
         to = to->next;
     CHECK(to);

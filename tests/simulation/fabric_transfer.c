@@ -16,6 +16,7 @@ transfer *fabric_transfers;
 static void arrival_queue(arrival *a)
 {
     fabric *f = a->at->fabric;
+    world_give(f);
     a->next = NULL;
     *f->arrivals_end = a;
     f->arrivals_end = &a->next;

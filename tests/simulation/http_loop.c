@@ -46,11 +46,13 @@ void http_loop_run(http_loop *l)
     l->runner = world_running();
     while (!l->stopped)
         world_park(WORLD_NEVER);
+    world_take(l);
 }
 
 void http_loop_stop(http_loop *l)
 {
     l->stopped = true;
+    world_give(l);
     if (l->runner)
         world_wake(l->runner);
 }

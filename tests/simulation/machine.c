@@ -2,6 +2,7 @@
 // threads, signals, names of hosts.
 #include "world.h"
 
+#include "base/activity.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/queue.h"
@@ -84,6 +85,7 @@ static void queue_grow(queue *q)
 status queue_push(queue *q, void *item)
 {
     CHECK(item);
+    world_give(q);
     if (q->size == q->capacity)
         return STATUS_FULL;
     if (q->size == q->room)
@@ -98,6 +100,7 @@ void *queue_pop(queue *q)
 {
     if (q->size == 0)
         return NULL;
+    world_take(q);
     void *item = q->items[q->head];
     q->head = (q->head + 1) % q->room;
     if (--q->size == 0)
@@ -160,6 +163,7 @@ int __wrap_pthread_join(pthread_t thread, void **result)
     world_on_end(f, world_running());
     while (!world_ended(f))
         world_park(WORLD_NEVER);
+    world_take(f);
     return 0;
 }
 
@@ -277,6 +281,27 @@ void __wrap_log_line(log_level level, const char *tag, const char *format, ...)
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
     world_trace("log %s %s %s", names[level], tag, text);
+}
+
+// ---- base/activity.h: it tells threads of the kernel apart, which fibers are not ---------------
+
+void activity_begin(const char *thread)
+{
+    (void)thread;
+}
+
+void activity_end(void)
+{
+}
+
+void activity_now(const char *operation)
+{
+    (void)operation;
+}
+
+void activity_dump(const char *tag)
+{
+    (void)tag;
 }
 
 // ---- worker/signals.c and worker/resolve.c ----------------------------------------------------

@@ -390,6 +390,7 @@ status mailbox_server_open(const char *url, int contexts, const mailbox_limits *
     url_complete(s->url);
     s->next = servers;
     servers = s;
+    world_give(&servers);
     *opened = s;
     return STATUS_OK;
 }
@@ -417,6 +418,7 @@ static void answer_arrive(void *argument)
 {
     request *r = argument;
     r->answered = true;
+    world_give(r);
     if (!r->given_up)
         world_wake(r->fiber);
 }
@@ -445,6 +447,7 @@ status mailbox_request(const char *url, slice data, int64_t timeout_us, buffer *
     r->asker = world_current();
     r->fiber = world_running();
     buffer_append_slice(&r->question, data);
+    world_take(&servers);
     for (mailbox_server *s = servers; s && !r->server; s = s->next)
         if (!s->closed && s->process->alive && strcmp(s->url, url) == 0)
             r->server = s;
@@ -456,6 +459,7 @@ status mailbox_request(const char *url, slice data, int64_t timeout_us, buffer *
     while (!r->answered && world_now_us() < end_us)
         world_park(end_us - world_now_us());
     r->given_up = true;
+    world_take(r);
     if (!r->answered)
         return error_set(failure, STATUS_PEER_SILENT, "", "%s did not answer", url);
     buffer_append_slice(reply, buffer_slice(&r->answer));

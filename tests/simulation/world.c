@@ -14,9 +14,6 @@
 #include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
 #endif
-#if defined(__SANITIZE_THREAD__)
-#include <sanitizer/tsan_interface.h>
-#endif
 
 #define STACK_BYTES (256u << 10)
 #define MACHINES_MAX 2048
@@ -80,7 +77,7 @@ void world_begin(uint64_t seed, bool trace)
 {
     world = (struct world){ .seed = seed, .random = random_mix(seed), .trace = trace };
     memset(world_counts, 0, sizeof world_counts);
-#if defined(__SANITIZE_THREAD__)
+#if defined(WORLD_WATCHES_THREADS)
     world.main_sanitizer = __tsan_get_current_fiber();
 #endif
 }
@@ -335,8 +332,8 @@ static void switch_to(fiber *f)
 {
     world_counts[WORLD_SWITCHES]++;
     world.running = f;
-#if defined(__SANITIZE_THREAD__)
-    __tsan_switch_to_fiber(f->sanitizer, 0);
+#if defined(WORLD_WATCHES_THREADS)
+    __tsan_switch_to_fiber(f->sanitizer, f->parks > 0 ? __tsan_switch_to_fiber_no_sync : 0);
 #endif
 #if defined(__SANITIZE_ADDRESS__)
     __sanitizer_start_switch_fiber(&world.main_sanitizer, f->stack, STACK_BYTES);
@@ -355,7 +352,7 @@ static size_t main_stack_size;
 
 static void switch_back(fiber *f)
 {
-#if defined(__SANITIZE_THREAD__)
+#if defined(WORLD_WATCHES_THREADS)
     __tsan_switch_to_fiber(world.main_sanitizer, 0);
 #endif
 #if defined(__SANITIZE_ADDRESS__)
@@ -374,6 +371,7 @@ static void fiber_main(void)
     __sanitizer_finish_switch_fiber(NULL, &main_stack, &main_stack_size);
 #endif
     f->run(f->argument);
+    world_give(f);
     f->ended = true;
     if (f->waiter)
         world_wake(f->waiter);
@@ -391,7 +389,7 @@ static void fiber_resume(void *argument)
         f->context.uc_stack.ss_size = STACK_BYTES;
         f->context.uc_link = NULL;
         makecontext(&f->context, fiber_main, 0);
-#if defined(__SANITIZE_THREAD__)
+#if defined(WORLD_WATCHES_THREADS)
         f->sanitizer = __tsan_create_fiber(0);
 #endif
     }

@@ -7,6 +7,11 @@
 // thread of the product is a fiber; only one runs at a time, and it yields only where the real one
 // would wait. Whatever is random comes from the seed, so that a seed is a whole history.
 //
+// Under the thread sanitizer each fiber is a thread of its own that knows nothing of the others but
+// what the product's locks and queues tell it, so that races between the product's threads are
+// found although only one of them runs at a time. The world itself is not watched, and the checks
+// of check.h, which look into everything, are left out.
+//
 // Times are microseconds since the world began, but clock_now_us adds the offset of the process
 // that asks: machines have clocks of their own.
 #pragma once
@@ -138,6 +143,28 @@ void world_on_end(fiber *f, fiber *waiter);
 void *world_waits_for(const fiber *f); // the condition variable, for signals to it
 void world_set_waits_for(fiber *f, void *what);
 fiber *world_next_fiber(fiber *f); // of its process
+
+// What was done before a `give` was done before what follows the `take` of the same address.
+#if defined(WORLD_WATCHES_THREADS)
+#include <sanitizer/tsan_interface.h>
+static inline void world_give(void *address)
+{
+    __tsan_release(address);
+}
+static inline void world_take(void *address)
+{
+    __tsan_acquire(address);
+}
+#else
+static inline void world_give(void *address)
+{
+    (void)address;
+}
+static inline void world_take(void *address)
+{
+    (void)address;
+}
+#endif
 
 // ---- descriptors ------------------------------------------------------------------------------
 
