@@ -144,6 +144,7 @@ void fabric_close(fabric *f)
     if (!f)
         return;
     world_sleep(2000);
+    world_take(f);
     for (endpoint *e = f->endpoints; e; e = e->next) {
         peer_tell(e, 5000);
         for (transfer *t = fabric_transfers, *next; t; t = next) {

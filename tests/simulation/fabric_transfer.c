@@ -129,6 +129,7 @@ static void transfer_move(void *argument)
     } else {
         bytes_move(t, part);
     }
+    world_give(t->to->fabric);
     if (t->moved < t->size) {
         world_after(to, world_between(1, 1 + t->size / BYTES_PER_US), transfer_move, t);
         return;
