@@ -91,7 +91,7 @@ static status types_take(const char *text, eval_options *o, error *failure)
         size_t size = strcspn(text, ",");
         if (o->kv_type_count == EVAL_KV_TYPES_MAX || size == 0 || size >= sizeof o->kv_types[0])
             return error_set(failure, STATUS_INVALID, "kv-type",
-                             "--kv-type must be a list of 1 to %d types, such as f16,f32",
+                             "--kv-type must be a list of 1 to %d types, such as f16,int8",
                              EVAL_KV_TYPES_MAX);
         snprintf(o->kv_types[o->kv_type_count++], sizeof o->kv_types[0], "%.*s", (int)size, text);
         if (text[size] == '\0')
