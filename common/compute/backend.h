@@ -31,10 +31,20 @@ typedef struct backend_activation backend_activation; // rows x columns in the b
 
 // ---- settings and capabilities ----------------------------------------------------------------
 
+// A core of somebody else, whose owner says while it computes: `busy` are BACKEND_BUSY_WORDS words of
+// shared memory, read atomically; any that is not 0 means so.
+#define BACKEND_BUSY_WORDS 8
+typedef struct backend_borrowed {
+    int core;
+    const uint64_t *busy;
+} backend_borrowed;
+
 typedef struct backend_settings {
     const char *level; // CPU: auto | scalar | avx2 | avx512
     int threads;       // CPU: 0 = what affinity and the cgroup quota allow
     const char *cores; // CPU: "" = all that affinity allows, else a list such as "0,2-3" to pin to
+    const backend_borrowed *borrowed; // CPU: a thread more on each, which rests while it is busy
+    int borrowed_count;
 } backend_settings;
 
 typedef struct backend_caps {

@@ -75,7 +75,11 @@ static status settings_check(const engine_settings *s, error *failure)
 
 static status backend_start(engine *e, const engine_settings *s, error *failure)
 {
-    backend_settings wanted = { s->level, (int)s->threads, s->cores };
+    backend_settings wanted = { .level = s->level,
+                                .threads = (int)s->threads,
+                                .cores = s->cores,
+                                .borrowed = s->borrowed,
+                                .borrowed_count = s->borrowed_count };
     status result;
     e->table = &backend_cpu;
     TRY(e->table->open(&wanted, &e->device, failure));

@@ -51,6 +51,8 @@ typedef struct engine_settings {
     int64_t chunk_tokens;  // rows of one sequence in a step at most
     int64_t context;       // tokens of a sequence at most; 0: what the model was trained for
     bool prefix_reuse;     // share pages of equal prefixes
+    const backend_borrowed *borrowed; // cores to compute on while their owners do not
+    int borrowed_count;
     // Zero (NULL) means: continuous, no limit, nothing kept.
     char *batching;        // continuous | static: none joins before all of the batch have ended
     int64_t mixed_tokens;  // rows of prompts in a step that has answers, at most

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -41,6 +42,20 @@ static int lock_open(const char *folder, const char *name, int operation)
         return -1;
     }
     return fd;
+}
+
+// Map the busy bytes of a core, one for each claim. NULL where that cannot be.
+static uint8_t *busy_map(const char *folder, int core)
+{
+    char path[PATH_MAX_HERE + 64];
+    snprintf(path, sizeof(path), "%s/core-%d.busy", folder, core);
+    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    void *mapped = MAP_FAILED;
+    if (fd >= 0 && ftruncate(fd, CLAIMS_MAX) == 0)
+        mapped = mmap(NULL, CLAIMS_MAX, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (fd >= 0)
+        close(fd);
+    return mapped == MAP_FAILED ? NULL : mapped;
 }
 
 // Lock the first free claim of a core; the descriptor stays open for the life of the process, or is
@@ -77,6 +92,28 @@ static void list_format(const cpu_set_t *set, char text[256])
             at += (size_t)snprintf(text + at, 256 - at, "%s%d", at > 0 ? "," : "", core);
 }
 
+static uint8_t *own_busy[CPU_SETSIZE]; // the bytes of this process's claims
+static int own_count;
+static bool says_busy;
+
+static void lend(const char *folder, int core, int claim)
+{
+    uint8_t *bytes = busy_map(folder, core);
+    if (bytes == NULL) {
+        log_warn("worker", "core %d cannot be lent error %s", core, strerror(errno));
+        return;
+    }
+    own_busy[own_count++] = bytes + claim;
+    __atomic_store_n(bytes + claim, 0, __ATOMIC_RELAXED); // a dead one may have left it set
+}
+
+void cores_busy(bool busy)
+{
+    for (int i = 0; busy != says_busy && i < own_count; i++)
+        __atomic_store_n(own_busy[i], busy, __ATOMIC_RELAXED);
+    says_busy = busy;
+}
+
 // Take half of `allowed` into `share`; false where a core cannot be claimed.
 static bool half_take(const char *folder, const cpu_set_t *allowed, cpu_set_t *share)
 {
@@ -95,9 +132,10 @@ static bool half_take(const char *folder, const cpu_set_t *allowed, cpu_set_t *s
     int wanted = count / 2 > 1 ? count / 2 : 1;
     CPU_ZERO(share);
     for (int i = 0; i < count; i++) {
-        if (i < wanted && good)
+        if (i < wanted && good) {
             CPU_SET(candidates[i].core, share);
-        else if (candidates[i].fd >= 0)
+            lend(folder, candidates[i].core, candidates[i].claims);
+        } else if (candidates[i].fd >= 0)
             close(candidates[i].fd);
     }
     return good;
@@ -132,4 +170,24 @@ void cores_claim(const char *mode, const char *folder, char taken[256])
     before_claim = allowed;
     narrowed = true;
     list_format(&share, taken);
+}
+
+int cores_borrow(const char *folder, backend_borrowed *borrowed, int room)
+{
+    _Static_assert(CLAIMS_MAX == BACKEND_BUSY_WORDS * sizeof(uint64_t), "a byte for each claim");
+    cpu_set_t own;
+    char path[PATH_MAX_HERE];
+    int count = 0;
+    if (!narrowed || sched_getaffinity(0, sizeof(own), &own) != 0 || !folder_open(folder, path))
+        return 0;
+    for (int core = 0; core < CPU_SETSIZE && count < room; core++) {
+        if (!CPU_ISSET(core, &before_claim) || CPU_ISSET(core, &own))
+            continue;
+        void *busy = busy_map(path, core);
+        if (busy == NULL)
+            log_warn("worker", "core %d cannot be borrowed error %s", core, strerror(errno));
+        else
+            borrowed[count++] = (backend_borrowed){ core, busy };
+    }
+    return count;
 }

@@ -3,6 +3,7 @@
 
 #include "base/activity.h"
 #include "base/clock.h"
+#include "worker/cores.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -201,12 +202,15 @@ void station_run(station *s)
         publish(s);
         if (drained(s)) {
             activity_now("leaving");
+            cores_busy(false);
             return;
         }
         if (engine_has_work(s->engine)) {
+            cores_busy(true);
             step(s);
         } else {
             activity_now("waiting for work");
+            cores_busy(false);
             worker_wait(s->worker, handoff_event_fd(s->handoff), sleep_us(s));
         }
     }

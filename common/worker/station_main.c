@@ -12,6 +12,7 @@
 #include <string.h>
 
 #define EXIT_NOT_STARTED 1
+#define CORES_BORROWED_MAX 64
 #define ROUTE_ATTEMPTS 600 // of 100 ms: how long to wait at the start for a route to a router
 
 #define AT(field) offsetof(station_settings, field)
@@ -123,12 +124,19 @@ static status station_open(station *s, error *failure)
 {
     status result;
     char cores[256];
+    backend_borrowed borrowed[CORES_BORROWED_MAX];
+    engine_settings settings = s->config->engine;
     if (s->config->engine.cores[0] == 0) {
         cores_claim(s->config->worker.cores, s->config->worker.run_folder, cores);
+        if (s->config->worker.borrow)
+            settings.borrowed_count =
+                cores_borrow(s->config->worker.run_folder, borrowed, CORES_BORROWED_MAX);
+        settings.borrowed = borrowed;
+        log_info(s->role->name, "borrows %d cores", settings.borrowed_count);
         log_info(s->role->name, "cores %s", cores);
     }
     TRY(page_open(&s->config->http, &s->page, failure));
-    TRY(engine_open(&s->config->engine, &s->engine, failure));
+    TRY(engine_open(&settings, &s->engine, failure));
     const engine_facts *f = engine_facts_of(s->engine);
     log_info(s->role->name, "loaded model %s level %s threads %d pages %d context %d",
              f->model_name, f->level, f->threads, f->pages, f->context);

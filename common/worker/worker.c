@@ -27,6 +27,7 @@ static const config_key keys[] = {
     { "worker.cores", CONFIG_STRING, AT(cores), "auto", 0, 0, "", "auto: half of the cores, those that fewest other workers of this machine hold; all: every core. engine.cores, where set, wins.", core_modes },
     { "worker.prefill_config", CONFIG_STRING, AT(prefill_config), "", 0, 0, "", "Configuration file to begin again with when an operator flips this worker to prefill; empty: the one that it was started with.", NULL },
     { "worker.decode_config", CONFIG_STRING, AT(decode_config), "", 0, 0, "", "The same when an operator flips it to decode.", NULL },
+    { "worker.borrow", CONFIG_BOOL, AT(borrow), "false", 0, 0, "", "With worker.cores = auto: compute on the other workers' cores too while these have nothing to do.", NULL },
     { "worker.run_folder", CONFIG_STRING, AT(run_folder), "", 0, 0, "", "Folder in which workers of one machine divide its cores; empty: $XDG_RUNTIME_DIR/penstock or /tmp/penstock-UID.", NULL },
 };
 // clang-format on

@@ -33,6 +33,7 @@ typedef struct worker_settings {
     int64_t drain_seconds;    // what runs may finish so long
     int64_t step_deadline_us; // work without a step for so long is not healthy
     char *cores;              // auto | all
+    bool borrow;              // compute on cores of other workers too, while those have no work
     char *run_folder;         // where workers of one machine divide its cores; "" = of this user
     char *prefill_config, *decode_config; // files for the role that an operator flips it to; "" =
                                           // as it was started

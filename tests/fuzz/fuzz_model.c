@@ -46,7 +46,7 @@ static void model_run(model *m, const kv_layout *layout)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    const backend_settings settings = { "auto", 1, "" };
+    const backend_settings settings = { .level = "auto", .threads = 1, .cores = "" };
     const model_limits limits = { 4, 2, POSITIONS };
     gguf *file = NULL;
     error failure = { 0 };

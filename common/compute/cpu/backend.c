@@ -81,8 +81,14 @@ static status open_threads(backend *b, const backend_settings *settings, error *
     if (count > CPU_THREADS_MAX)
         return error_set(failure, STATUS_BAD_CONFIG, "threads",
                          "threads is %d; at most %d are possible", count, CPU_THREADS_MAX);
-    b->caps.threads = count;
-    return cpu_threads_open(count, cores, core_count, &b->threads, failure);
+    int more = settings->borrowed_count;
+    more = count + more > CPU_THREADS_MAX ? CPU_THREADS_MAX - count : more;
+    b->caps.threads = count + more;
+    status result = cpu_threads_open(count + more, cores, core_count, &b->threads, failure);
+    for (int i = 0; result == STATUS_OK && i < more; i++)
+        cpu_threads_borrow(b->threads, count + i, settings->borrowed[i].core,
+                           settings->borrowed[i].busy);
+    return result;
 }
 
 static status cpu_open(const backend_settings *settings, backend **opened, error *failure)

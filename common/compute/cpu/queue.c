@@ -49,17 +49,22 @@ bool cpu_take(_Atomic int32_t *taken, int total, int threads, int piece_max, int
     return true;
 }
 
-static void run_phase(cpu_operation *o, backend *b, int phase, int thread, int count)
+// False: the thread's core is wanted back.
+static bool run_phase(cpu_operation *o, backend *b, int phase, int thread, int count)
 {
     int total = o->count_units == NULL ? o->units[phase] : o->count_units(o, b, phase);
     int first, last;
-    while (cpu_take(&o->taken[phase], total, count, o->piece_max, &first, &last)) {
+    while (cpu_threads_may(b->threads, thread) &&
+           cpu_take(&o->taken[phase], total, count, o->piece_max, &first, &last)) {
         o->run(o, b, phase, thread, first, last);
         int before = atomic_fetch_add(&o->finished[phase], last - first);
         if (before + last - first == total)
             cpu_threads_notify(b->threads);
     }
+    if (!cpu_threads_may(b->threads, thread))
+        return false;
     cpu_threads_wait(b->threads, &o->finished[phase], total);
+    return true;
 }
 
 static void run_list(void *context, int thread, int count)
@@ -67,7 +72,8 @@ static void run_list(void *context, int thread, int count)
     backend_queue *q = context;
     for (int i = 0; i < q->count; i++)
         for (int phase = 0; phase < q->operations[i].phases; phase++)
-            run_phase(&q->operations[i], q->backend, phase, thread, count);
+            if (!run_phase(&q->operations[i], q->backend, phase, thread, count))
+                return;
 }
 
 static void run_recorded(backend_queue *q)

@@ -40,7 +40,8 @@ struct cpu_threads {
     cpu_set_t caller_mask; // before it was pinned
     long switches;         // involuntary ones of thread 0, at the last look
     uint64_t calm_until;   // clock of the time when spinning may resume
-    int count, core_count;
+    int count, core_count, borrowed_count;
+    const uint64_t *busy[CPU_THREADS_MAX]; // of borrowed cores; NULL: the thread's own
     int cores[CPU_THREADS_MAX];
     pthread_t threads[CPU_THREADS_MAX];
 };
@@ -127,9 +128,30 @@ void cpu_threads_wait(cpu_threads *t, const _Atomic int32_t *counter, int32_t va
     }
 }
 
+bool cpu_threads_may(const cpu_threads *t, int thread)
+{
+    const uint64_t *busy = t->busy[thread];
+    uint64_t any = 0;
+    for (int i = 0; busy != NULL && i < BACKEND_BUSY_WORDS; i++)
+        any |= __atomic_load_n(&busy[i], __ATOMIC_RELAXED);
+    return any == 0;
+}
+
+// Whether a thread beside the caller may take part: waking one in vain would disturb its core's
+// owner.
+static bool company(const cpu_threads *t)
+{
+    bool any = t->count - t->borrowed_count > 1;
+    for (int i = 1; i < t->count && !any; i++)
+        any = cpu_threads_may(t, i);
+    return any;
+}
+
 // Take part in the run that is open now, if one is.
 static void join_run(cpu_threads *t, int index)
 {
+    if (!cpu_threads_may(t, index))
+        return;
     uint32_t inside = atomic_load(&t->inside.word);
     do {
         if ((inside & RUN_OPEN) == 0)
@@ -173,8 +195,8 @@ static void look_for_company(cpu_threads *t)
 
 void cpu_threads_run(cpu_threads *t, cpu_threads_body body, void *context)
 {
-    if (t->count == 1) {
-        body(context, 0, 1);
+    if (!company(t)) {
+        body(context, 0, t->count);
         return;
     }
     look_for_company(t);
@@ -246,6 +268,21 @@ status cpu_threads_open(int count, const int *cores, int core_count, cpu_threads
     }
     *opened = t;
     return STATUS_OK;
+}
+
+void cpu_threads_borrow(cpu_threads *t, int thread, int core, const uint64_t *busy)
+{
+    cpu_set_t set;
+    CHECK(thread > 0 && thread < t->count && t->busy[thread] == NULL);
+    t->busy[thread] = busy;
+    t->borrowed_count++;
+    int own = t->count - t->borrowed_count;
+    t->crowded = own > (t->core_count > 0 ? t->core_count : cpu_threads_available());
+    atomic_store(&t->spin_us, t->crowded ? 0 : SPIN_US);
+    CPU_ZERO(&set);
+    CPU_SET(core, &set);
+    // A core that this process may not have leaves the thread where it is.
+    (void)pthread_setaffinity_np(t->threads[thread], sizeof set, &set);
 }
 
 void cpu_threads_close(cpu_threads *t)

@@ -10,6 +10,7 @@
 #pragma once
 
 #include "base/status.h"
+#include "compute/backend.h"
 
 #include <stdint.h>
 
@@ -39,6 +40,11 @@ status cpu_threads_open(int count, const int *cores, int core_count, cpu_threads
 // Pin the calling thread as thread 0, once, where cores were named: a thread that it creates later
 // inherits that, so only the thread that runs steps calls it, after it has begun to.
 void cpu_threads_pin_caller(cpu_threads *t);
+// Thread `thread` (not 0) gets a core of somebody else: it leaves a run, and joins none, while a
+// word of `busy` is not 0 (backend_borrowed). Between two runs.
+void cpu_threads_borrow(cpu_threads *t, int thread, int core, const uint64_t *busy);
+// Inside a run: whether the thread may take another piece of work; else it must leave.
+bool cpu_threads_may(const cpu_threads *t, int thread);
 // Ends and joins the threads, and unpins the caller if it is thread 0. No run may be in progress.
 void cpu_threads_close(cpu_threads *t);
 int cpu_threads_count(const cpu_threads *t);

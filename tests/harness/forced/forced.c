@@ -45,7 +45,7 @@ fail:
 
 static status forced_fill(forced *f, const forced_settings *s, const gguf *file, error *failure)
 {
-    backend_settings settings = { s->level, s->threads, "" };
+    backend_settings settings = { .level = s->level, .threads = s->threads, .cores = "" };
     model_limits limits = { s->chunk, s->chunk, s->context };
     model_config config;
     status result;

@@ -87,6 +87,57 @@ static void threads_that_fell_asleep_are_woken(void **state)
     assert_false(r.wrong);
 }
 
+typedef struct guest_run {
+    cpu_threads *threads;
+    uint64_t *busy;
+    _Atomic int joined; // runs that thread 1 was in
+    _Atomic bool wait, left;
+} guest_run;
+
+// Thread 0 waits for the other one to come, and then for it to leave because its core is wanted
+// back.
+static void host_and_guest(void *context, int thread, int count)
+{
+    guest_run *r = context;
+    assert_int_equal(count, 2);
+    if (thread == 1) {
+        atomic_fetch_add(&r->joined, 1);
+        while (cpu_threads_may(r->threads, 1))
+            ;
+        atomic_store(&r->left, true);
+        return;
+    }
+    assert_true(cpu_threads_may(r->threads, 0));
+    while (r->wait && r->joined == 0)
+        ;
+    __atomic_store_n(&r->busy[3], (uint64_t)1 << 40, __ATOMIC_RELAXED);
+}
+
+static void a_borrowed_core_is_given_back_at_once(void **state)
+{
+    (void)state;
+    static uint64_t busy[BACKEND_BUSY_WORDS];
+    static guest_run r;
+    error failure;
+    memset(busy, 0, sizeof busy);
+    r = (guest_run){ .busy = busy, .wait = true };
+    assert_int_equal(cpu_threads_open(2, NULL, 0, &r.threads, &failure), STATUS_OK);
+    cpu_threads_borrow(r.threads, 1, 0, busy);
+    cpu_threads_run(r.threads, host_and_guest, &r);
+    assert_int_equal(r.joined, 1);
+    assert_true(r.left);
+    r.wait = false; // its owner still computes: nobody comes, and nobody is waited for
+    for (int run = 0; run < 50; run++)
+        cpu_threads_run(r.threads, host_and_guest, &r);
+    assert_int_equal(r.joined, 1);
+    memset(busy, 0, sizeof busy);
+    r.wait = true;
+    r.joined = 0;
+    cpu_threads_run(r.threads, host_and_guest, &r);
+    assert_int_equal(r.joined, 1);
+    cpu_threads_close(r.threads);
+}
+
 // Both threads on one core: the second joins when it can, and nobody waits for it before.
 static void a_run_ends_without_threads_that_come_late(void **state)
 {
@@ -238,6 +289,7 @@ int main(void)
         cmocka_unit_test(a_phase_sees_all_that_the_one_before_wrote),
         cmocka_unit_test(a_run_ends_without_threads_that_come_late),
         cmocka_unit_test(threads_that_fell_asleep_are_woken),
+        cmocka_unit_test(a_borrowed_core_is_given_back_at_once),
         cmocka_unit_test(named_cores_pin_the_caller_until_the_end),
         cmocka_unit_test(core_lists_are_parsed_and_checked),
         cmocka_unit_test_setup_teardown(quotas_of_version_2_are_the_least_of_all_levels, make_root,

@@ -49,7 +49,7 @@ static inline const char *const *fixture_choices(const char *name)
 // Whether this CPU has the level.
 static inline bool fixture_level_is_there(const char *level)
 {
-    backend_settings settings = { level, 1, "" };
+    backend_settings settings = { .level = level, .threads = 1, .cores = "" };
     backend *device;
     if (backend_cpu.open(&settings, &device, NULL) != STATUS_OK)
         return false;

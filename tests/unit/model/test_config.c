@@ -13,7 +13,7 @@
 // Open the file that `options` give: configuration, then weights. The sentence is in `failure`.
 static status model_try(const tiny_model *options, model_config *config, error *failure)
 {
-    static const backend_settings settings = { "auto", 1, "" };
+    static const backend_settings settings = { .level = "auto", .threads = 1, .cores = "" };
     buffer bytes = tiny_model_build(options);
     gguf *file;
     backend *device;

@@ -19,6 +19,18 @@ extern char **environ;
 
 static char folder[64];
 
+static void on_work(int number)
+{
+    (void)number;
+    cores_busy(true);
+}
+
+static void on_rest(int number)
+{
+    (void)number;
+    cores_busy(false);
+}
+
 // Claim, say what was taken on standard output, and hold it until killed.
 static int claimant_main(const char *mode, const char *where)
 {
@@ -28,7 +40,10 @@ static int claimant_main(const char *mode, const char *where)
     sched_getaffinity(0, sizeof(set), &set);
     printf("%d %s\n", CPU_COUNT(&set), taken);
     fflush(stdout);
-    pause();
+    signal(SIGUSR1, on_work);
+    signal(SIGUSR2, on_rest);
+    for (;;)
+        pause();
     return 0;
 }
 
@@ -103,6 +118,50 @@ static void all_takes_everything_and_claims_nothing(void **state)
     release(&whole);
 }
 
+static bool any_busy(const backend_borrowed *b)
+{
+    uint64_t any = 0;
+    for (int i = 0; i < BACKEND_BUSY_WORDS; i++)
+        any |= __atomic_load_n(&b->busy[i], __ATOMIC_RELAXED);
+    return any != 0;
+}
+
+static void wait_until_busy(const backend_borrowed *b, bool busy)
+{
+    for (int i = 0; i < 5000 && any_busy(b) != busy; i++)
+        usleep(1000);
+    assert_int_equal(any_busy(b), busy);
+}
+
+// This process claims after another one, and sees when that one computes.
+static void a_core_is_lent_while_its_owner_rests(void **state)
+{
+    (void)state;
+    if (allowed() != 2)
+        skip();
+    claimant owner = claim("auto");
+    char taken[256];
+    backend_borrowed borrowed[8];
+    cores_claim("auto", folder, taken);
+    assert_int_equal(cores_borrow(folder, borrowed, 8), 1);
+    assert_int_equal(borrowed[0].core, atoi(owner.cores));
+    assert_string_not_equal(taken, owner.cores);
+    wait_until_busy(borrowed, false);
+    kill(owner.pid, SIGUSR1);
+    wait_until_busy(borrowed, true);
+    kill(owner.pid, SIGUSR2);
+    wait_until_busy(borrowed, false);
+    kill(owner.pid, SIGUSR1);
+    wait_until_busy(borrowed, true);
+    release(&owner); // it died at work: its core is not borrowed until the claim is taken again
+    assert_true(any_busy(borrowed));
+    cores_restore(); // a child inherits the affinity
+    owner = claim("auto");
+    bool busy = any_busy(borrowed), same = borrowed[0].core == atoi(owner.cores);
+    release(&owner);
+    assert_true(same && !busy);
+}
+
 static void a_folder_that_cannot_be_used_leaves_all_cores(void **state)
 {
     (void)state;
@@ -138,6 +197,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(two_workers_get_disjoint_halves_and_a_dead_one_lets_go),
         cmocka_unit_test(all_takes_everything_and_claims_nothing),
         cmocka_unit_test(a_folder_that_cannot_be_used_leaves_all_cores),
+        cmocka_unit_test(a_core_is_lent_while_its_owner_rests),
     };
     return cmocka_run_group_tests(tests, folder_make, folder_remove);
 }
