@@ -65,6 +65,31 @@ static void solve(double a[COST_TERMS][COST_TERMS], double x[COST_TERMS])
     }
 }
 
+// The change of prices that answers a step best: the least of change' damped change / 2 - change'
+// terms wrong. Nothing makes a step shorter: where a price would fall below 0 it becomes 0, and the
+// others are changed as if that had been known, or they would drift away together.
+static void change_find(const cost_model *m, double damped[COST_TERMS][COST_TERMS],
+                        const double terms[COST_TERMS], double wrong, double change[COST_TERMS])
+{
+    bool fixed[COST_TERMS] = { false };
+    for (bool again = true; again;) {
+        double a[COST_TERMS][COST_TERMS];
+        again = false;
+        for (int i = 0; i < COST_TERMS; i++) {
+            change[i] = fixed[i] ? -m->price[i] : terms[i] * wrong;
+            for (int k = 0; k < COST_TERMS; k++) {
+                a[i][k] = fixed[i] || fixed[k] ? i == k : damped[i][k];
+                if (!fixed[i] && fixed[k])
+                    change[i] += damped[i][k] * m->price[k];
+            }
+        }
+        solve(a, change);
+        for (int i = 0; i < COST_TERMS; i++)
+            if (!fixed[i] && m->price[i] + change[i] < 0)
+                fixed[i] = again = true;
+    }
+}
+
 void cost_learn(cost_model *m, const cost_work *work, double duration_us)
 {
     double terms[COST_TERMS], change[COST_TERMS], damped[COST_TERMS][COST_TERMS], mean = 0;
@@ -75,17 +100,12 @@ void cost_learn(cost_model *m, const cost_work *work, double duration_us)
     known_update(m, terms);
     for (int i = 0; i < COST_TERMS; i++)
         mean += m->known[i][i] / COST_TERMS;
-    for (int i = 0; i < COST_TERMS; i++) {
-        change[i] = terms[i] * wrong;
+    for (int i = 0; i < COST_TERMS; i++)
         for (int k = 0; k < COST_TERMS; k++)
             damped[i][k] = m->known[i][k] + (i == k ? KNOWN_LEAST + DAMPING * mean : 0);
-    }
-    solve(damped, change);
-    for (int i = 0; i < COST_TERMS; i++) {
-        m->price[i] += change[i];
-        if (m->price[i] < 0) // nothing makes a step shorter
-            m->price[i] = 0;
-    }
+    change_find(m, damped, terms, wrong, change);
+    for (int i = 0; i < COST_TERMS; i++)
+        m->price[i] = m->price[i] + change[i] < 0 ? 0 : m->price[i] + change[i];
     m->steps++;
 }
 

@@ -8,6 +8,7 @@
 // while none come. Step thread; no memory is taken.
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #define COST_TERMS 4
