@@ -1,55 +1,17 @@
 #!/usr/bin/env python3
 # tags: integration router
 # limit: 120
-"""Who gets room when it is short: large and small requests, interactive and batch ones, those with a deadline; over workers
-without an engine."""
+"""Who gets room when it is short: large and small requests, and one that may kill its worker; over workers without an engine."""
+import http.client
 import json
 import os
 import sys
 import threading
-import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from fakes import FakeCluster  # noqa: E402
-from cluster import Failure, SLOW, check, main, together  # noqa: E402
-
-WORD = "net "
-
-
-def body(cluster, words=100, tokens=20, **more):
-    return dict({"model": cluster.model_name(), "prompt": WORD * words, "max_tokens": tokens, "temperature": 0, "ignore_eos": True}, **more)
-
-
-def timed(cluster, **more):
-    began = time.monotonic()
-    code, headers, data = cluster.request("POST", "/v1/completions", body(cluster, **more))
-    return code, time.monotonic() - began, headers, json.loads(data)
-
-
-class Stream(threading.Thread):
-    """Requests of one kind, one after another on `lanes` lanes, until it is stopped; how many were answered."""
-
-    def __init__(self, cluster, lanes, **more):
-        super().__init__()
-        self.cluster, self.lanes, self.more = cluster, lanes, more
-        self.done = threading.Event()
-        self.codes = []
-
-    def lane(self):
-        while not self.done.is_set():
-            self.codes.append(timed(self.cluster, **self.more)[0])
-
-    def run(self):
-        together([self.lane] * self.lanes)
-
-    def __enter__(self):
-        self.start()
-        return self
-
-    def __exit__(self, *_):
-        self.done.set()
-        self.join()
-        check(set(self.codes) == {200}, f"{set(self.codes)}")
+from cluster import SLOW, check, main  # noqa: E402
+from short_room import Stream, body, run, timed  # noqa: E402
 
 
 def small_ones_pass_a_large_one():
@@ -103,80 +65,34 @@ def a_kept_worker_does_not_stop_the_others():
         cluster.check_idle()
 
 
-def batch_waits_behind_interactive():
-    """Interactive requests pass waiting batch ones, which are served all the same."""
-    with FakeCluster(router=["admission.batch_delay=1s", "admission.patience=60s"]) as cluster:
-        cluster.fake("decode", "d", sequences=1, step_ms=5)
-        order = []
-
-        def one(kind, **more):
-            check(timed(cluster, words=10, tokens=10, **more)[0] == 200, kind)
-            order.append(kind)
-        blocker = threading.Thread(target=lambda: timed(cluster, words=10, tokens=80))
-        blocker.start()
-        cluster.until("the worker is busy", lambda: cluster.worker("d")["sequences_running"] == 1)
-        threads = []
-        for kind, more in (("batch", {"priority": 1}), ("interactive", {}), ("interactive", {})):
-            threads.append(threading.Thread(target=one, args=(kind,), kwargs=more))
-            threads[-1].start()
-            cluster.until("it waits", lambda: cluster.state()["requests_waiting"] == len(threads))
-        for thread in threads + [blocker]:
-            thread.join()
-        check(order == ["interactive", "interactive", "batch"], f"{order}")
-        with Stream(cluster, 3, words=10, tokens=10):  # more than the worker can do: a batch request's turn comes
-            code, seconds, _, _ = timed(cluster, words=10, tokens=10, priority=1)
-            check(code == 200 and seconds < 6 * SLOW, f"{code} after {seconds:.1f} s")
-        cluster.check_idle()
-
-
-def classes_have_their_own_limits():
-    """The batch queue fills by itself; batch requests hold their share of the sequences at most."""
-    with FakeCluster(router=["admission.batch_queue=2", "admission.batch_share=0.5"]) as cluster:
-        cluster.fake("decode", "d", sequences=4, step_ms=50)
-        batch = [threading.Thread(target=lambda: codes.append(timed(cluster, words=10, tokens=20, priority=1)[0])) for _ in range(4)]
-        codes = []
-        for thread in batch:
-            thread.start()
-        cluster.until("two run, two wait", lambda: (cluster.state()["requests_running"], cluster.state()["requests_waiting"]) == (2, 2))
-        code, _, headers, answer = timed(cluster, priority=1)
-        check(code == 429 and answer["error"]["code"] == "queue_full" and int(headers["Retry-After"]) >= 1, f"{code} {answer}")
-        check(timed(cluster, words=10, tokens=3)[0] == 200, "interactive requests have room")
-        for thread in batch:
-            thread.join()
-        check(codes == [200] * 4, f"{codes}")
-        cluster.check_idle()
-
-
-def deadlines():
-    """`timeout` ends a request with 504 or an error event; one that cannot be met is refused at once with Retry-After."""
+def one_that_met_two_deaths_runs_alone():
+    """It waits until a worker is empty, nobody joins it there, and others go on behind it."""
     with FakeCluster() as cluster:
-        cluster.fake("decode", "d", sequences=1, step_ms=20)
-        code, seconds, _, answer = timed(cluster, tokens=500, timeout=0.4)
-        check(code == 504 and answer["error"]["code"] == "deadline" and 0.3 < seconds < 2 * SLOW, f"{code} {seconds:.1f} {answer}")
-        cluster.check_idle(2)
-        events = cluster.stream("/v1/completions", body(cluster, tokens=500, timeout=0.4))
-        check(events[-1]["error"]["code"] == "deadline", f"{events[-1]}")
-        for wrong in (0, -1, "1", 1e6):
-            code, _, _, answer = timed(cluster, timeout=wrong)
-            check(code == 400 and answer["error"]["param"] == "timeout", f"{wrong}: {code} {answer}")
-        with Stream(cluster, 8, words=10, tokens=10):  # 0.2 s each, so 7 that wait take about 1.4 s
-            time.sleep(2.5 * SLOW)  # until the rate is measured
-            code, seconds, headers, answer = timed(cluster, timeout=0.5)
-            check(code == 429 and answer["error"]["code"] == "deadline_unreachable" and seconds < 0.4 * SLOW, f"{code} {answer}")
-            check(1 <= int(headers["Retry-After"]) <= 10 * SLOW, f"{headers}")
-            check(timed(cluster, words=10, tokens=1, timeout=60)[0] == 200, "one with time waits")
+        cluster.fake("decode", "good", step_ms=20)
+        first = http.client.HTTPConnection(cluster.router_host, cluster.http_port)  # until we leave
+        first.request("POST", "/v1/completions", json.dumps(body(cluster, words=10, tokens=5000)), {"Content-Type": "application/json"})
+        cluster.until("it runs", lambda: cluster.worker("good")["sequences_running"] == 1)
+        for name in ("bad-1", "bad-2"):
+            cluster.fake("decode", name, die=True).expected_death = True
+        results = []
+        suspect = threading.Thread(target=lambda: results.append(("suspect", timed(cluster, words=50, tokens=20)[0])))
+        suspect.start()
+        cluster.until("two died of it and it waits", lambda: len(cluster.state()["workers"]) == 1 and cluster.state()["requests_waiting"] == 1)
+        small = threading.Thread(target=lambda: results.append(("small", timed(cluster, words=10, tokens=2)[0])))
+        small.start()
+        cluster.until("the small one waits too", lambda: cluster.state()["requests_waiting"] == 2)
+        first.sock.close()
+        cluster.until("the suspect runs", lambda: cluster.state()["requests_waiting"] == 1 or len(results) == 2)
+        check(cluster.worker("good")["credits_sequences_spent"] <= 1, "it runs alone")
+        suspect.join()
+        small.join()
+        check(results == [("suspect", 200), ("small", 200)], f"{results}")
         cluster.check_idle()
 
 
 def test():
-    for part in (small_ones_pass_a_large_one, a_large_one_is_not_starved, a_kept_worker_does_not_stop_the_others,
-                 batch_waits_behind_interactive, classes_have_their_own_limits, deadlines):
-        began = time.monotonic()
-        try:
-            part()
-        except Failure as e:
-            raise Failure(f"{part.__name__}: {e}") from e
-        print(f"{part.__name__} is right ({time.monotonic() - began:.1f} s)", flush=True)
+    run(small_ones_pass_a_large_one, a_large_one_is_not_starved, a_kept_worker_does_not_stop_the_others,
+        one_that_met_two_deaths_runs_alone)
 
 
 main(test)
