@@ -53,6 +53,30 @@ static status numbers_check(const registry *r, const Penstock__Register *m, erro
     return STATUS_OK;
 }
 
+// A worker whose pages none of the other role's workers can take would never be of use: prefill and
+// decode workers of one model keep the same KV type.
+static status layout_check(const registry *r, const Penstock__Register *m, error *failure)
+{
+    policy_role role = m->role == PENSTOCK__ROLE__ROLE_DECODE ? POLICY_DECODE : POLICY_PREFILL;
+    const registry_worker *unlike = NULL;
+    for (size_t i = 0; i < r->count; i++) {
+        const registry_worker *w = r->workers[i];
+        if (w->role == role || w->left || w->incarnation == m->incarnation ||
+            memcmp(&w->weights, m->model->weights.data, sizeof w->weights) != 0)
+            continue;
+        if (strcmp(w->kv_layout, m->model->kv_layout) == 0)
+            return STATUS_OK;
+        unlike = w;
+    }
+    if (!unlike)
+        return STATUS_OK;
+    return error_set(failure, STATUS_PEER_MISMATCH, "model.kv_layout",
+                     "the worker's KV cache is \"%.60s\" where that of %s worker %s is \"%s\"; "
+                     "engine.kv_type must be the same for both roles",
+                     m->model->kv_layout, unlike->role == POLICY_DECODE ? "decode" : "prefill",
+                     unlike->name, unlike->kv_layout);
+}
+
 static status register_check(const registry *r, const Penstock__Register *m, error *failure)
 {
     if (m->role != PENSTOCK__ROLE__ROLE_PREFILL && m->role != PENSTOCK__ROLE__ROLE_DECODE)
@@ -72,7 +96,8 @@ static status register_check(const registry *r, const Penstock__Register *m, err
          m->fabric_port > 65535))
         return error_set(failure, STATUS_PEER_PROTOCOL, "fabric_host",
                          "fabric_host and fabric_port are not an address");
-    return numbers_check(r, m, failure);
+    status result = numbers_check(r, m, failure);
+    return result == STATUS_OK ? layout_check(r, m, failure) : result;
 }
 
 static void text_copy(char *to, size_t size, const char *from)
