@@ -163,10 +163,8 @@ static void prompts_compose(engine *e)
         kept = kept < rest ? kept : rest;
     }
     room -= prompts_add(e, SEQUENCE_INTERACTIVE, room - kept, MIXED_ROWS_MIN);
-    prompts_add(e, SEQUENCE_BATCH, room,
-                !both                   ? MIXED_ROWS_MIN
-                : kept < MIXED_ROWS_MIN ? kept
-                                        : MIXED_ROWS_MIN);
+    int32_t least = both && kept < MIXED_ROWS_MIN ? kept : MIXED_ROWS_MIN;
+    prompts_add(e, SEQUENCE_BATCH, room, least);
 }
 
 bool batch_compose(engine *e, engine_report *report)

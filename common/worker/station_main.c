@@ -132,8 +132,7 @@ static status station_open(station *s, error *failure)
             settings.borrowed_count =
                 cores_borrow(s->config->worker.run_folder, borrowed, CORES_BORROWED_MAX);
         settings.borrowed = borrowed;
-        log_info(s->role->name, "borrows %d cores", settings.borrowed_count);
-        log_info(s->role->name, "cores %s", cores);
+        log_info(s->role->name, "cores %s borrowed %d", cores, settings.borrowed_count);
     }
     TRY(page_open(&s->config->http, &s->page, failure));
     TRY(engine_open(&settings, &s->engine, failure));

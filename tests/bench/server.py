@@ -79,9 +79,10 @@ class Server(up.Cluster):
         words = []
         for name, _ in self.processes[1:]:
             with open(self.log_path(name), encoding="utf-8", errors="replace") as log:
-                found = re.search(r"cores (\S+)$", log.read(), re.MULTILINE)
-            words.append("%s on core %s" % (name, found.group(1) if found else "?"))
-        return ", ".join(words + [":".join(setting) for setting in self.settings])
+                found = re.search(r"cores (\S+) borrowed (\d+)", log.read())
+            cores, borrowed = found.groups() if found else ("?", "0")
+            words.append("%s on core %s%s" % (name, cores, ", borrows %s" % borrowed if borrowed != "0" else ""))
+        return "; ".join(words + [":".join(setting) for setting in self.settings])
 
 
 class OwnClient:
