@@ -13,9 +13,13 @@ import threading
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "harness"))
-from cluster import BUILD, Cluster, check, main  # noqa: E402
+from cluster import BUILD, SLOW, Cluster, check, main  # noqa: E402
 
 DUMP = "error worker no step"
+
+
+def settings(stall_s):
+    return [f"worker.step_deadline={int(500 * SLOW)}ms", f"faults=worker.stall:1:{int(1000 * SLOW * stall_s)}:1"]
 
 
 def page(cluster, worker, path):
@@ -32,7 +36,7 @@ def completion(cluster):
 
 def alone(model):
     """The only worker stands still for 3 s: the log says where, once; then it goes on and nothing is lost."""
-    with Cluster(prefill=0, decode=1, model=model, decode_set=["worker.step_deadline=500ms", "faults=worker.stall:1:3000:1"]) as cluster:
+    with Cluster(prefill=0, decode=1, model=model, decode_set=settings(3)) as cluster:
         worker, answers = cluster.workers[0], []
         client = threading.Thread(target=lambda: answers.append(completion(cluster)))
         client.start()
@@ -50,13 +54,13 @@ def alone(model):
                            ("join", "resting|visiting routers"), ("beat", "speaking to routers")):
             check(re.search(rf'thread \d+ name {name} state \w waits_in \S+ does "({does})" for_ms \d+', dump), f"{name}: {dump}")
         stalled = re.search(r'name step .* for_ms (\d+)', dump)
-        check(400 <= int(stalled.group(1)) <= 3000, stalled.group(0))
+        check(400 * SLOW <= int(stalled.group(1)) <= 3000 * SLOW, stalled.group(0))
         cluster.check_idle()
 
 
 def beside_another(model):
     """With another worker there, a request does not wait for the one that stands still."""
-    with Cluster(prefill=0, decode=1, model=model, decode_set=["worker.step_deadline=500ms", "faults=worker.stall:1:8000:1"]) as cluster:
+    with Cluster(prefill=0, decode=1, model=model, decode_set=settings(8)) as cluster:
         cluster.role_settings["decode"] = []
         answers = []
         client = threading.Thread(target=lambda: answers.append((completion(cluster), time.monotonic())))
@@ -66,7 +70,7 @@ def beside_another(model):
         cluster.workers.append(cluster.start_worker("decode"))
         client.join()
         check("worker_stuck" in cluster.router.text(), "it was tried elsewhere")
-        check(answers[0][1] - began < 7, f"it waited {answers[0][1] - began:.1f} s")
+        check(answers[0][1] - began < 7 * SLOW, f"it waited {answers[0][1] - began:.1f} s")
         cluster.until("the first goes on", lambda: [w["state"] for w in cluster.state()["workers"]] == ["alive"] * 2)
         check(answers[0][0] == completion(cluster), "the same answer")
         cluster.check_idle()
