@@ -77,6 +77,10 @@ typedef struct backend_weight_source {
     int part_count;           // 1..4
     const float *bias;        // [sum of rows] or NULL
     bool pair_rows; // gate|up: two parts of equal rows, packed so that rows i of both meet
+    // Told now and then, on the caller's thread, that bytes of a part were read for the last time, so
+    // that a file's pages need not stay beside the packed form; NULL: nobody wants to know.
+    void (*let_go)(const void *owner, const void *data, uint64_t bytes);
+    const void *owner;
 } backend_weight_source;
 
 // ---- the cache --------------------------------------------------------------------------------

@@ -62,12 +62,16 @@ static status vector_read(loader *l, int layer, const char *name, const char *ki
     return STATUS_OK;
 }
 
+static void let_go(const void *owner, const void *data, uint64_t bytes)
+{
+    gguf_let_go(owner, data, bytes);
+}
+
 // Load the matrices `parts` of blk.layer as one weight, with their biases where the file has any.
 static status matrix_load(loader *l, int layer, const part *parts, int count, int64_t columns,
                           bool paired, backend_weight **loaded)
 {
     tensor_view views[PARTS_MAX];
-    const gguf_tensor *tensors[PARTS_MAX];
     char names[PARTS_MAX][GGUF_DIMENSIONS_MAX * 24];
     bool biased = false;
     int64_t rows = 0;
@@ -75,9 +79,8 @@ static status matrix_load(loader *l, int layer, const part *parts, int count, in
     status result;
     for (int i = 0; i < count; i++) {
         bool present;
-        TRY(tensor_use(l, layer, parts[i].name, "weight", parts[i].rows, columns, false,
-                       &tensors[i]));
-        const gguf_tensor *t = tensors[i];
+        const gguf_tensor *t;
+        TRY(tensor_use(l, layer, parts[i].name, "weight", parts[i].rows, columns, false, &t));
         snprintf(names[i], sizeof names[i], "%.*s", (int)t->name.size, t->name.data);
         views[i] = (tensor_view){ names[i], (tensor_type)t->type, parts[i].rows, columns, t->data };
         CHECK(rows + parts[i].rows <= l->bias_capacity);
@@ -88,12 +91,12 @@ static status matrix_load(loader *l, int layer, const part *parts, int count, in
         rows += parts[i].rows;
         bytes += (double)t->bytes;
     }
-    backend_weight_source source = { views, count, biased ? l->bias : NULL, paired };
+    // What the backend has packed must not stay in memory a second time.
+    backend_weight_source source = {
+        views, count, biased ? l->bias : NULL, paired, let_go, l->file,
+    };
     model_weights *w = l->weights;
     TRY(w->table->weight_load(w->device, &source, loaded, l->failure));
-    // The backend has its own form now: the file's must not be a second copy in memory.
-    for (int i = 0; i < count; i++)
-        gguf_let_go(l->file, tensors[i]->data, tensors[i]->bytes);
     l->bytes_done += bytes;
     log_progress("loading weights", l->bytes_done, l->bytes_total);
     return STATUS_OK;
@@ -357,10 +360,9 @@ status model_weights_open(const gguf *file, const model_config *config, int32_t 
     result = STATUS_NO_MEMORY;
     if (!l.bias || !l.used || !norms || !weights->layers)
         goto fail;
-    // The largest matrices first: they lie in memory twice for a moment, and nothing else does yet.
-    TRY(ends_load(&l, norms + norm_count - config->width));
     for (int i = 0; i < config->layers; i++)
         TRY(layer_load(&l, i, norms + (size_t)i * layer_norms));
+    TRY(ends_load(&l, norms + norm_count - config->width));
     TRY(rope_load(&l, positions));
     TRY(unused_check(&l));
     TRY(floats_upload(weights, norms, norm_count, &weights->norms));

@@ -7,6 +7,8 @@
 
 #define COLUMNS_MAX (1 << 20)
 #define ROWS_MAX (1 << 24)
+// Source bytes that are packed between two words to who owns them.
+#define SLICE_BYTES ((int64_t)8 << 20)
 
 // Bytes of one tile column (all inputs of T rows).
 static int64_t tile_column_bytes(tensor_type type, int tile_rows, int columns)
@@ -31,10 +33,12 @@ static void pack_row(tensor_type type, int tile_rows, int row, const uint8_t *so
                source + (size_t)i * size, size);
 }
 
+// Tiles first_tile .. first_tile + tiles of one segment.
 typedef struct pack_task {
-    cpu_segment *segment;
+    const cpu_segment *segment;
     const tensor_view *part;
     int tile_rows, columns;
+    int first_tile, tiles;
     _Atomic int32_t taken;
 } pack_task;
 
@@ -42,16 +46,36 @@ typedef struct pack_task {
 static void pack_tiles(void *context, int thread, int count)
 {
     pack_task *task = context;
-    cpu_segment *s = task->segment;
+    const cpu_segment *s = task->segment;
     int64_t row_bytes = tensor_row_bytes(s->type, task->columns);
     int first, last;
     (void)thread;
-    while (cpu_take(&task->taken, s->tiles, count, 0, &first, &last))
-        for (int row = first * task->tile_rows; row < last * task->tile_rows && row < s->rows;
-             row++)
+    while (cpu_take(&task->taken, task->tiles, count, 0, &first, &last)) {
+        int row = (task->first_tile + first) * task->tile_rows;
+        int end = (task->first_tile + last) * task->tile_rows;
+        for (; row < end && row < s->rows; row++)
             pack_row(s->type, task->tile_rows, row % task->tile_rows,
                      (const uint8_t *)task->part->data + row * row_bytes, task->columns,
                      s->data + row / task->tile_rows * s->tile_bytes);
+    }
+}
+
+// Pack one part, and say of each slice when it was read.
+static void pack_part(backend *b, const backend_weight_source *source, const tensor_view *part,
+                      const cpu_segment *s)
+{
+    int tile_rows = b->level->tile_rows;
+    int64_t tile_bytes = tensor_row_bytes(part->type, part->columns) * tile_rows;
+    int slice = tile_bytes < SLICE_BYTES ? (int)(SLICE_BYTES / tile_bytes) : 1;
+    for (int first = 0; first < s->tiles; first += slice) {
+        int tiles = s->tiles - first < slice ? s->tiles - first : slice;
+        pack_task task = { s, part, tile_rows, (int)part->columns, first, tiles, 0 };
+        cpu_threads_run(b->threads, pack_tiles, &task);
+        int64_t read = first * tile_bytes, end = part->rows * (tile_bytes / tile_rows);
+        int64_t bytes = end - read < tiles * tile_bytes ? end - read : tiles * tile_bytes;
+        if (source->let_go)
+            source->let_go(source->owner, (const uint8_t *)part->data + read, (uint64_t)bytes);
+    }
 }
 
 static status check_part(const backend *b, const tensor_view *part, int64_t columns, error *failure)
@@ -154,10 +178,8 @@ status cpu_weight_load(backend *b, const backend_weight_source *source, backend_
                       "no memory to load tensor %s of %lld x %lld", source->parts[0].name,
                       (long long)source->parts[0].rows, (long long)source->parts[0].columns));
     }
-    for (int i = 0; i < w->part_count; i++) {
-        pack_task task = { &w->segments[i], &source->parts[i], b->level->tile_rows, w->columns, 0 };
-        cpu_threads_run(b->threads, pack_tiles, &task);
-    }
+    for (int i = 0; i < w->part_count; i++)
+        pack_part(b, source, &source->parts[i], &w->segments[i]);
     *loaded = w;
     return STATUS_OK;
 fail:
