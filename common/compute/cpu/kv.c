@@ -5,7 +5,10 @@
 // instructions that multiply pairs. The 8-bit types keep an f16 scale per token behind that, [32]:
 // value = scale * number, where the scale is the smallest f16 for which the token's largest
 // magnitude is no more than 127 (int8) or 448 (fp8, e4m3). A number is rounded to nearest even,
-// once, when its token is written. Where a head is not all finite its scale is a NaN.
+// once, when its token is written. Where a head is not all finite its scale is a NaN. fp8 has
+// scales too because they bring it closer: on 4,092 tokens with SmolLM2-135M the KL divergence from
+// an f32 cache is 0.0114 with and 0.0152 without them (f16 0.0043, which is what 8-bit activations
+// make of any change; bf16 0.0044, int8 0.0056).
 #include "compute/cpu/cpu.h"
 
 #include <stdio.h>
@@ -195,9 +198,9 @@ void cpu_kv_store(const cpu_operation *o, const backend *b, int sequence, int32_
         cpu_tile_scales(l, tile)[token] = scale_of(x, size, whole ? INT8_MOST : FP8_MOST, &inverse);
         (whole ? round_int8 : round_fp8)(x, size, inverse, bytes);
     }
-    const uint8_t *numbers = k->scaled     ? bytes :
-                             k->bytes == 4 ? (const uint8_t *)x :
-                                             (const uint8_t *)halves;
+    const uint8_t *numbers = k->scaled       ? bytes
+                             : k->bytes == 4 ? (const uint8_t *)x
+                                             : (const uint8_t *)halves;
     strip s = strip_of(k, size, value, token);
     write_numbers(&s, numbers, tile);
 }
