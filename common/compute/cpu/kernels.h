@@ -85,8 +85,10 @@ static void LEVEL(quantise)(const float *x, const float *norm, float epsilon, in
         float inverse = most < 0x1p-100f ? 0 : 127.0f / most;
         panel->d[slot] = most < 0x1p-100f ? 0 : most / 127.0f;
         int32_t half, sum = quantise_block(values, inverse, panel->q[slot], &half);
-        if (!(most < INFINITY)) // the scale says that these are no numbers; their sums say nothing
+        if (!(most < INFINITY)) { // the scale says that these are no numbers, and it alone
+            memset(panel->q[slot], 0, CPU_BLOCK);
             half = sum = 0;
+        }
         panel->sum[slot] = sum;
         panel->halves[slot][0] = (int16_t)half;
         panel->halves[slot][1] = (int16_t)(sum - half);
@@ -120,56 +122,81 @@ static inline vf gelu(vf x)
     return vf_div(x, vf_add(vf_set(1), vf_exp(vf_sub(vf_set(0), twice))));
 }
 
-// T columns of one row at a time; T is a multiple of VF_LANES.
+// `rows` rows of one tile that lies within the columns: T columns each, a multiple of VF_LANES.
+// Both switches are constants where it is called, so that the loop has no branches.
+static inline __attribute__((always_inline)) void finish_rows(const cpu_finish_call *call,
+                                                              const float *out, const float *up,
+                                                              int column, float *y,
+                                                              backend_epilogue epilogue, bool bias)
+{
+    for (int row = 0; row < call->rows; row++, out += TILE_ROWS, y += call->y_stride)
+        UNROLL for (int i = 0; i < TILE_ROWS; i += VF_LANES)
+        {
+            vf value = vf_load(out + i);
+            if (bias)
+                value = vf_add(value, vf_load(call->bias + column + i));
+            if (epilogue == BACKEND_ADD) {
+                value = vf_add(vf_load(y + i), value);
+            } else if (cpu_epilogue_pairs(epilogue)) {
+                vf other = vf_load(up + row * TILE_ROWS + i);
+                if (bias)
+                    other = vf_add(other, vf_load(call->up_bias + column + i));
+                value = vf_mul(epilogue == BACKEND_GEGLU ? gelu(value) : silu(value), other);
+            }
+            vf_store(y + i, value);
+        }
+}
+
+#define FINISH_CASE(epilogue)                                                                      \
+    case epilogue:                                                                                 \
+        if (call->bias != NULL)                                                                    \
+            finish_rows(call, out, up, column, y, epilogue, true);                                 \
+        else                                                                                       \
+            finish_rows(call, out, up, column, y, epilogue, false);                                \
+        return;
+
 static void finish_full(const cpu_finish_call *call, const float *out, const float *up, int column,
                         float *y)
 {
-    for (int i = 0; i < TILE_ROWS; i += VF_LANES) {
-        vf value = vf_load(out + i);
-        if (call->bias != NULL)
-            value = vf_add(value, vf_load(call->bias + column + i));
-        if (call->epilogue == BACKEND_ADD) {
-            value = vf_add(vf_load(y + i), value);
-        } else if (cpu_epilogue_pairs(call->epilogue)) {
-            vf other = vf_load(up + i);
-            if (call->up_bias != NULL)
-                other = vf_add(other, vf_load(call->up_bias + column + i));
-            value = vf_mul(call->epilogue == BACKEND_GEGLU ? gelu(value) : silu(value), other);
-        }
-        vf_store(y + i, value);
+    switch (call->epilogue) {
+        FINISH_CASE(BACKEND_STORE)
+        FINISH_CASE(BACKEND_ADD)
+        FINISH_CASE(BACKEND_SWIGLU)
+        FINISH_CASE(BACKEND_GEGLU)
     }
 }
 
-// The last tile where it reaches beyond the columns: through a copy, so that the arithmetic is the
-// same.
+// The last tile where it reaches beyond the columns: row by row through copies, so that the
+// arithmetic is the same.
 static void finish_part(const cpu_finish_call *call, const float *out, const float *up, int column,
                         float *y)
 {
     float bias[TILE_ROWS] = { 0 }, up_bias[TILE_ROWS] = { 0 }, copy[TILE_ROWS] = { 0 };
     size_t size = (size_t)(call->count - column) * sizeof(float);
     cpu_finish_call part = *call;
+    part.rows = 1;
     if (call->bias != NULL)
         part.bias = memcpy(bias, call->bias + column, size);
     if (call->up_bias != NULL)
         part.up_bias = memcpy(up_bias, call->up_bias + column, size);
-    memcpy(copy, y, size);
-    finish_full(&part, out, up, 0, copy);
-    memcpy(y, copy, size);
+    for (int row = 0; row < call->rows; row++, y += call->y_stride) {
+        memcpy(copy, y, size);
+        finish_full(&part, out + row * TILE_ROWS, up == NULL ? NULL : up + row * TILE_ROWS, 0,
+                    copy);
+        memcpy(y, copy, size);
+    }
 }
 
 static void LEVEL(finish)(const cpu_finish_call *call)
 {
     for (int tile = 0; tile < call->tiles; tile++) {
         int column = tile * TILE_ROWS;
-        for (int row = 0; row < call->rows; row++) {
-            int64_t at = ((int64_t)tile * call->rows + row) * TILE_ROWS;
-            float *y = call->y + row * call->y_stride + column;
-            const float *up = call->up == NULL ? NULL : call->up + at;
-            if (column + TILE_ROWS <= call->count)
-                finish_full(call, call->out + at, up, column, y);
-            else
-                finish_part(call, call->out + at, up, column, y);
-        }
+        int64_t at = (int64_t)column * call->rows;
+        const float *up = call->up == NULL ? NULL : call->up + at;
+        if (column + TILE_ROWS <= call->count)
+            finish_full(call, call->out + at, up, column, call->y + column);
+        else
+            finish_part(call, call->out + at, up, column, call->y + column);
     }
 }
 
