@@ -13,12 +13,10 @@ static inline __attribute__((always_inline)) void weights_of_8_bits(const uint8_
 }
 
 #define KERNELS_OF_ROWS(rows)                                                                      \
-    QUANTISED_KERNEL(q4_0, rows, Q4_BYTES + SCALES_BYTES, Q4_BYTES, weights_of_4_bits, 8, false,   \
-                     rows >= 4)                                                                    \
+    QUANTISED_KERNEL(q4_0, rows, Q4_BYTES + SCALES_BYTES, Q4_BYTES, weights_of_4_bits, 8, false)   \
     QUANTISED_KERNEL(q4_1, rows, Q4_BYTES + 2 * SCALES_BYTES, Q4_BYTES, weights_of_4_bits, 0,      \
-                     true, rows >= 4)                                                              \
-    QUANTISED_KERNEL(q8_0, rows, Q8_BYTES + SCALES_BYTES, Q8_BYTES, weights_of_8_bits, 128, false, \
-                     false)
+                     true)                                                                         \
+    QUANTISED_KERNEL(q8_0, rows, Q8_BYTES + SCALES_BYTES, Q8_BYTES, weights_of_8_bits, 128, false)
 
 KERNELS_OF_ROWS(1)
 KERNELS_OF_ROWS(2)

@@ -41,7 +41,7 @@ static inline __attribute__((always_inline)) const cpu_panel_block *panel_of(inp
 
 #define SLOT(row) ((row) % CPU_PANEL_ROWS)
 
-#define PREFETCH_AHEAD 4096
+#define PREFETCH_AHEAD 8192
 
 // Eight registers of weights against all rows, then the block's scales `d` and, where it has any,
 // minima `m`. `surplus`: by how much the weights are too high.
@@ -81,8 +81,7 @@ static inline __attribute__((always_inline)) void weights_of_4_bits(const uint8_
     }
 }
 
-// `ahead`: prefetch, which pays where several rows share 4-bit weights.
-#define QUANTISED_KERNEL(name, rows, bytes, quant_bytes, unpack, surplus, minima, ahead)           \
+#define QUANTISED_KERNEL(name, rows, bytes, quant_bytes, unpack, surplus, minima)                  \
     static void name##_##rows(const cpu_tile_call *call)                                           \
     {                                                                                              \
         for (int tile = 0; tile < call->tiles; tile++) {                                           \
@@ -92,7 +91,7 @@ static inline __attribute__((always_inline)) void weights_of_4_bits(const uint8_
             UNROLL for (int r = 0; r < rows; r++) sums[r] = _mm512_setzero_ps();                   \
             for (int i = 0; i < call->blocks; i++, at += bytes, x.low++, x.high++) {               \
                 __m512i w[8];                                                                      \
-                UNROLL for (int z = 0; z < bytes && ahead; z += 64)                                \
+                UNROLL for (int z = 0; z < bytes; z += 64)                                         \
                     _mm_prefetch((const char *)at + PREFETCH_AHEAD + z, _MM_HINT_T0);              \
                 unpack(at, w);                                                                     \
                 __m512 d = halves_at(at + quant_bytes);                                            \

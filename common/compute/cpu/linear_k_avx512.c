@@ -40,10 +40,8 @@ static inline __attribute__((always_inline)) void weights_of_6_bits(const uint8_
 // ---- blocks of 32 -----------------------------------------------------------------------------
 
 #define KERNELS_OF_ROWS(rows)                                                                      \
-    QUANTISED_KERNEL(q5_0, rows, Q5_BYTES + SCALES_BYTES, Q5_BYTES, weights_of_5_bits, 16, false,  \
-                     rows >= 4)                                                                    \
-    QUANTISED_KERNEL(q5_1, rows, Q5_BYTES + 2 * SCALES_BYTES, Q5_BYTES, weights_of_5_bits, 0,      \
-                     true, rows >= 4)
+    QUANTISED_KERNEL(q5_0, rows, Q5_BYTES + SCALES_BYTES, Q5_BYTES, weights_of_5_bits, 16, false)  \
+    QUANTISED_KERNEL(q5_1, rows, Q5_BYTES + 2 * SCALES_BYTES, Q5_BYTES, weights_of_5_bits, 0, true)
 
 KERNELS_OF_ROWS(1)
 KERNELS_OF_ROWS(2)
@@ -99,7 +97,7 @@ static inline __attribute__((always_inline)) void group_of_k(const uint8_t *grou
     __m512 d = halves_at(group), m = minima ? halves_at(group + SCALES_BYTES) : d;
     const uint8_t *at = group + (minima ? 2 : 1) * SCALES_BYTES;
     for (int i = 0; i < CPU_K_BLOCKS; i++, at += block, x.low++, x.high++) {
-        UNROLL for (int z = 0; z < block && rows >= 4; z += 64)
+        UNROLL for (int z = 0; z < block; z += 64)
             _mm_prefetch((const char *)at + PREFETCH_AHEAD + z, _MM_HINT_T0);
         if (bits == 6) {
             block_of_6_bits(at, d, x, rows, sums);
