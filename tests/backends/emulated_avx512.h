@@ -34,7 +34,8 @@ EMULATED_FLOATS_1(min_ps, _mm256_min_ps)
         return (emulated_integers){ op(a.low, b.low), op(a.high, b.high) };                        \
     }
 EMULATED_INTEGERS_1(add_epi32, _mm256_add_epi32)
-EMULATED_INTEGERS_1(mullo_epi32, _mm256_mullo_epi32)
+EMULATED_INTEGERS_1(add_epi8, _mm256_add_epi8)
+EMULATED_INTEGERS_1(sub_epi32, _mm256_sub_epi32)
 EMULATED_INTEGERS_1(and_si512, _mm256_and_si256)
 EMULATED_INTEGERS_1(or_si512, _mm256_or_si256)
 EMULATED_INTEGERS_1(xor_si512, _mm256_xor_si256)
@@ -213,7 +214,8 @@ static inline void emulated_storeu_si512(void *p, emulated_integers a)
 #undef _mm512_extractf32x8_ps
 #define _mm512_extractf32x8_ps(x, half) ((half) == 1 ? (x).high : (x).low)
 #define _mm512_add_epi32 emulated_add_epi32
-#define _mm512_mullo_epi32 emulated_mullo_epi32
+#define _mm512_add_epi8 emulated_add_epi8
+#define _mm512_sub_epi32 emulated_sub_epi32
 #define _mm512_and_si512 emulated_and_si512
 #define _mm512_or_si512 emulated_or_si512
 #define _mm512_xor_si512 emulated_xor_si512

@@ -250,25 +250,54 @@ static void a_row_does_not_depend_on_its_batch(void **state)
     for_each_level(check_batches);
 }
 
+// So many inputs that all rows do not pass through a pair of tiles at once.
+static void check_long_rows(device *d)
+{
+    const tensor_type long_types[] = { TENSOR_Q4_1, TENSOR_Q8_0, TENSOR_Q6_K };
+    for (size_t t = 0; t < sizeof long_types / sizeof long_types[0]; t++) {
+        problem p = { .rows = 100, .columns = 256 * 44, .out_rows = 35, .epilogue = BACKEND_ADD };
+        p.parts[0] = (tensor_view){ "w", long_types[t], 35, p.columns,
+                                    random_tensor(long_types[t], 35, p.columns, 1) };
+        p.source = (backend_weight_source){ .parts = p.parts, .part_count = 1 };
+        fill_input(&p, false);
+        p.before = random_floats(100 * 35, 1);
+        float *all = solve(d, &p, 0, 100);
+        for (int first = 0; first < 100; first += 10) {
+            float *some = solve(d, &p, first, 10);
+            assert_same_bits(all + first * 35, some, 10 * 35, tensor_type_name(long_types[t]));
+            free(some);
+        }
+        free(all);
+        problem_free(&p);
+    }
+}
+
+static void a_long_row_does_not_depend_on_its_batch(void **state)
+{
+    (void)state;
+    for_each_level(check_long_rows);
+}
+
 // A NaN or an infinity in a row makes that row no number, and leaves the others alone.
 static void check_poison(device *d)
 {
     for (size_t t = 0; t < TYPES; t++) {
         problem p = problem_make(types[t], BACKEND_STORE, false);
         free(p.x), free(p.before), free(p.norm);
-        p.rows = 3;
+        p.rows = 70;
         p.norm = NULL;
         fill_input(&p, false);
-        p.before = floats_of((size_t)(3 * p.out_rows));
-        float *clean = solve(d, &p, 0, 3);
+        p.before = floats_of((size_t)(70 * p.out_rows));
+        float *clean = solve(d, &p, 0, 70);
         p.x[p.columns] = t % 2 == 0 ? NAN : INFINITY;
-        float *y = solve(d, &p, 0, 3);
+        float *y = solve(d, &p, 0, 70), *few = solve(d, &p, 0, 3);
         for (int i = 0; i < p.out_rows; i++)
             assert_false(isfinite(y[p.out_rows + i]));
         assert_same_bits(clean, y, (size_t)p.out_rows, "the row before");
-        assert_same_bits(clean + 2 * p.out_rows, y + 2 * p.out_rows, (size_t)p.out_rows,
-                         "the row behind");
-        free(clean), free(y);
+        assert_same_bits(clean + 2 * p.out_rows, y + 2 * p.out_rows, (size_t)(68 * p.out_rows),
+                         "the rows behind");
+        assert_same_bits(few, y, (size_t)(3 * p.out_rows), "three rows");
+        free(clean), free(y), free(few);
         problem_free(&p);
     }
 }
@@ -351,6 +380,7 @@ int main(void)
         cmocka_unit_test(products_match_double_precision),
         cmocka_unit_test(b097_unit_vectors_pick_columns),
         cmocka_unit_test(a_row_does_not_depend_on_its_batch),
+        cmocka_unit_test(a_long_row_does_not_depend_on_its_batch),
         cmocka_unit_test(what_is_no_number_stays_so),
         cmocka_unit_test(the_largest_sums_do_not_overflow),
         cmocka_unit_test(bad_weights_are_refused_by_name),

@@ -22,6 +22,13 @@ static size_t input_bytes(int rows, int columns)
     return (size_t)rows * (((size_t)columns + 15) / 16 * 16) * sizeof(float);
 }
 
+// Of one thread.
+static size_t wide_bytes(const backend *b, int columns)
+{
+    size_t blocks = ((size_t)columns + CPU_BLOCK - 1) / CPU_BLOCK;
+    return b->level->wide == NULL ? 0 : 2 * blocks * CPU_WIDE_BLOCK_BYTES;
+}
+
 static size_t sample_bytes(int columns)
 {
     return (((size_t)columns + 15) / 16 * 16) * (2 * sizeof(float) + sizeof(cpu_sort_entry));
@@ -56,6 +63,7 @@ static void cpu_close(backend *b)
     cpu_memory_release(b->inputs, input_bytes(b->input_rows, b->input_columns));
     for (int i = 0; b->scratch != NULL && i < b->caps.threads; i++) {
         cpu_memory_release(b->scratch[i].panel, fixed_scratch_bytes());
+        cpu_memory_release(b->scratch[i].wide, wide_bytes(b, b->wide_columns));
         cpu_memory_release(b->scratch[i].entries, sample_bytes(b->sample_columns));
     }
     free(b->scratch);
@@ -173,6 +181,23 @@ static status grow_inputs(backend *b, int rows, int columns)
     return STATUS_OK;
 }
 
+static status grow_wide(backend *b, int columns)
+{
+    if (columns <= b->wide_columns || b->level->wide == NULL)
+        return STATUS_OK;
+    for (int i = 0; i < b->caps.threads; i++) {
+        cpu_memory_release(b->scratch[i].wide, wide_bytes(b, b->wide_columns));
+        b->scratch[i].wide = NULL;
+    }
+    b->wide_columns = columns;
+    for (int i = 0; i < b->caps.threads; i++) {
+        b->scratch[i].wide = cpu_memory_take(wide_bytes(b, columns));
+        if (b->scratch[i].wide == NULL)
+            return STATUS_NO_MEMORY;
+    }
+    return STATUS_OK;
+}
+
 static status grow_samples(backend *b, int columns)
 {
     if (columns <= b->sample_columns)
@@ -203,6 +228,8 @@ static status grow_samples(backend *b, int columns)
 status cpu_backend_grow(backend *b, int rows, int columns, int sample_columns)
 {
     status result = grow_inputs(b, rows, columns);
+    if (result == STATUS_OK)
+        result = grow_wide(b, columns);
     return result == STATUS_OK ? grow_samples(b, sample_columns) : result;
 }
 

@@ -29,7 +29,7 @@
 #define CPU_WEIGHT_PARTS 4
 
 // Part of numeric_name: change it whenever a result's bits may change.
-#define CPU_RECIPE_VERSION 2
+#define CPU_RECIPE_VERSION 3
 
 // 32 inputs of up to 4 rows: q = round(x / d), d = max|x| / 127, sum over q, s = d * sum; `halves`
 // are the sums of inputs 0..15 and 16..31.
@@ -55,6 +55,19 @@ typedef struct cpu_tile_call {
     float *out;
 } cpu_tile_call;
 typedef void (*cpu_tile_kernel)(const cpu_tile_call *call);
+
+// Two tile columns in wide form times rows: out[tile][row][T]. A level may have such a form of its
+// quantised types without a minimum, CPU_WIDE_BLOCK_BYTES a block of a tile, which many rows pass
+// through faster; each row's result has the bits of the type's tile kernel. (With minima there is a
+// multiply-add more per sum, and the tile kernels are as near to the machine's limit.)
+typedef struct cpu_wide_call {
+    tensor_type type;       // of the weights before they were widened
+    const uint8_t *wide[2]; // may be the same
+    int blocks, rows;
+    const cpu_panel_block *panel; // the next 4 rows lie `blocks` later
+    float *out;
+} cpu_wide_call;
+#define CPU_WIDE_BLOCK_BYTES 640
 
 // What becomes of out[tile][row][T]: y[row][first .. first + count) = epilogue(out + bias).
 typedef struct cpu_finish_call {
@@ -126,6 +139,9 @@ typedef struct cpu_level {
     // where one of them is. `weights` may be l, or NULL for the sum alone.
     double (*weigh)(const float *l, int count, float maximum, float factor, float *weights);
     cpu_tile_kernel f32, f16, bf16, q4_0, q4_1, q5_0, q5_1, q8_0, q4_k, q5_k, q6_k;
+    // NULL where the level has no wide form.
+    void (*widen)(tensor_type type, const uint8_t *column, int blocks, uint8_t *wide);
+    void (*wide)(const cpu_wide_call *call);
 } cpu_level;
 
 // Whether the epilogue takes two rows of the weight, the gate's and the other's, for one column of
@@ -208,6 +224,7 @@ typedef struct cpu_scratch {
     uint64_t prepared;       // serial of the operation whose input `panel` and `x` hold
     cpu_panel_block *panel;  // one panel of CPU_LOCAL_INPUTS inputs
     float *x;                // [CPU_LOCAL_INPUTS]
+    uint8_t *wide;           // two tile columns of `wide_columns` inputs in wide form
     float *out, *up;         // [CPU_CHUNK_TILES][CPU_ROW_BLOCK_MAX][CPU_TILE_ROWS_MAX]
     float *attention;        // scratch, then states of one split and of the whole
     cpu_sort_entry *entries; // [sample_columns]
@@ -226,6 +243,7 @@ struct backend {
     int input_rows, input_columns;
     cpu_panel_block *panels;
     float *inputs;
+    int wide_columns;     // the widest weight, where the level has a wide form
     int sample_columns;   // the widest activation
     cpu_scratch *scratch; // [threads]
     uint64_t serial;      // operations recorded so far
@@ -281,6 +299,19 @@ cpu_operation *cpu_queue_add(backend_queue *q,
 // The next piece of `total` units: a share of what is left, so that the last pieces are small.
 // False when all are taken. Any thread of a run.
 bool cpu_take(_Atomic int32_t *taken, int total, int threads, int piece_max, int *first, int *last);
+
+// ---- linear ---------------------------------------------------------------------------------
+
+// What follows the products of tiles first .. last of a segment; `out`, `up`, `rows` and the row of
+// `y` are the caller's.
+cpu_finish_call cpu_linear_finish(const cpu_operation *o, const cpu_segment *s, int first, int last,
+                                  int tile_rows);
+// Whether the operation runs in the level's wide form; then it has so many units, and
+// cpu_linear_wide runs some of them.
+bool cpu_linear_is_wide(const cpu_operation *o, const backend *b);
+int cpu_linear_wide_units(const cpu_operation *o);
+void cpu_linear_wide(const cpu_operation *o, const backend *b, const cpu_panel_block *panels,
+                     cpu_scratch *scratch, int first, int last);
 
 // ---- memory -----------------------------------------------------------------------------------
 

@@ -11,4 +11,4 @@
 #include "compute/cpu/kernels.h"
 #include "compute/cpu/attention_kernels.h"
 
-const cpu_level cpu_level_avx2 = CPU_LEVEL_TABLE(avx2, AVX2);
+const cpu_level cpu_level_avx2 = CPU_LEVEL_TABLE(avx2, AVX2, );

@@ -11,4 +11,5 @@
 #include "compute/cpu/kernels.h"
 #include "compute/cpu/attention_kernels.h"
 
-const cpu_level cpu_level_avx512 = CPU_LEVEL_TABLE(avx512, AVX512);
+const cpu_level cpu_level_avx512 =
+    CPU_LEVEL_TABLE(avx512, AVX512, .widen = cpu_widen_avx512, .wide = cpu_wide_avx512);

@@ -11,4 +11,4 @@
 #include "compute/cpu/kernels.h"
 #include "compute/cpu/attention_kernels.h"
 
-const cpu_level cpu_level_scalar = CPU_LEVEL_TABLE(scalar, SCALAR);
+const cpu_level cpu_level_scalar = CPU_LEVEL_TABLE(scalar, SCALAR, );

@@ -33,8 +33,12 @@ CPU_TILE_KERNELS(scalar)
 CPU_TILE_KERNELS(avx2)
 CPU_TILE_KERNELS(avx512)
 
+// What a level with a wide form adds; told at cpu_wide_call in cpu.h.
+void cpu_widen_avx512(tensor_type type, const uint8_t *column, int blocks, uint8_t *wide);
+void cpu_wide_avx512(const cpu_wide_call *call);
+
 // The level's row of cpu_level, for kernels_<level>.c, which defines the static ones named here.
-#define CPU_LEVEL_TABLE(level, LEVEL_NAME)                                                         \
+#define CPU_LEVEL_TABLE(level, LEVEL_NAME, ...)                                                    \
     {                                                                                              \
         .name = #level, .tile_rows = CPU_##LEVEL_NAME##_TILE_ROWS,                                 \
         .row_block = CPU_##LEVEL_NAME##_ROW_BLOCK, .norm = norm_##level,                           \
@@ -43,5 +47,5 @@ CPU_TILE_KERNELS(avx512)
         .weigh = weigh_##level, .f32 = cpu_f32_##level, .f16 = cpu_f16_##level,                    \
         .bf16 = cpu_bf16_##level, .q4_0 = cpu_q4_0_##level, .q4_1 = cpu_q4_1_##level,              \
         .q5_0 = cpu_q5_0_##level, .q5_1 = cpu_q5_1_##level, .q8_0 = cpu_q8_0_##level,              \
-        .q4_k = cpu_q4_k_##level, .q5_k = cpu_q5_k_##level, .q6_k = cpu_q6_k_##level,              \
+        .q4_k = cpu_q4_k_##level, .q5_k = cpu_q5_k_##level, .q6_k = cpu_q6_k_##level, __VA_ARGS__  \
     }

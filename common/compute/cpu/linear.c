@@ -72,32 +72,41 @@ static void multiply(const cpu_operation *o, const backend *b, const prepared *i
     cpu_level_kernel(b->level, s->type)(&call);
 }
 
+cpu_finish_call cpu_linear_finish(const cpu_operation *o, const cpu_segment *s, int first, int last,
+                                  int tile_rows)
+{
+    const backend_weight *w = o->weight;
+    int column = first * tile_rows;
+    cpu_finish_call finish = {
+        .y = o->y->data + s->first_row + column,
+        .y_stride = o->y->stride,
+        .bias = w->bias == NULL ? NULL : w->bias + s->first_row + column,
+        .tiles = last - first,
+        .count = (last * tile_rows < s->rows ? last * tile_rows : s->rows) - column,
+        .epilogue = o->epilogue,
+    };
+    if (cpu_epilogue_pairs(o->epilogue) && w->bias != NULL)
+        finish.up_bias = w->bias + w->segments[1].first_row + column;
+    return finish;
+}
+
 static void run_chunk(const cpu_operation *o, const backend *b, const prepared *input,
                       cpu_scratch *scratch, const cpu_segment *s, int first, int last)
 {
     const backend_weight *w = o->weight;
-    int tile_rows = b->level->tile_rows, block = b->level->row_block;
-    int column = first * tile_rows;
-    int count = (last * tile_rows < s->rows ? last * tile_rows : s->rows) - column;
-    cpu_finish_call finish = {
-        .out = scratch->out,
-        .y_stride = o->y->stride,
-        .bias = w->bias == NULL ? NULL : w->bias + s->first_row + column,
-        .tiles = last - first,
-        .count = count,
-        .epilogue = o->epilogue,
-    };
-    if (cpu_epilogue_pairs(o->epilogue)) {
+    int block = b->level->row_block;
+    cpu_finish_call finish = cpu_linear_finish(o, s, first, last, b->level->tile_rows);
+    float *y = finish.y;
+    finish.out = scratch->out;
+    if (cpu_epilogue_pairs(o->epilogue))
         finish.up = scratch->up;
-        finish.up_bias = w->bias == NULL ? NULL : w->bias + w->segments[1].first_row + column;
-    }
     for (int row = 0; row < o->rows; row += block) {
         int rows = o->rows - row < block ? o->rows - row : block;
         multiply(o, b, input, s, first, last, row, rows, scratch->out);
         if (cpu_epilogue_pairs(o->epilogue))
             multiply(o, b, input, &w->segments[1], first, last, row, rows, scratch->up);
         finish.rows = rows;
-        finish.y = o->y->data + row * o->y->stride + s->first_row + column;
+        finish.y = y + row * o->y->stride;
         b->level->finish(&finish);
     }
 }
@@ -146,6 +155,10 @@ static void run_linear(cpu_operation *o, backend *b, int phase, int thread, int 
         prepare_rows(o, b, 0, o->rows, scratch->panel, scratch->x);
         scratch->prepared = o->serial;
     }
+    if (cpu_linear_is_wide(o, b)) {
+        cpu_linear_wide(o, b, b->panels, scratch, first, last);
+        return;
+    }
     prepared input = input_of(o, b, thread);
     run_tiles(o, b, &input, scratch, first, last);
 }
@@ -170,5 +183,6 @@ void cpu_linear(backend_queue *q, backend_activation *y, const backend_activatio
     o->epilogue = epilogue;
     bool prepares = w->quantised || norm != NULL;
     o->phases = prepares && !keeps_own_copy(o) ? 2 : 1;
-    o->units[o->phases - 1] = tile_count(o);
+    o->units[o->phases - 1] =
+        cpu_linear_is_wide(o, w->backend) ? cpu_linear_wide_units(o) : tile_count(o);
 }

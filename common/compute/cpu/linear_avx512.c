@@ -6,12 +6,6 @@
 // and each row's chain of multiply-adds is the same in the kernels of 1 to 8 rows.
 #include "compute/cpu/linear_avx512.h"
 
-static inline __attribute__((always_inline)) void weights_of_8_bits(const uint8_t *tile, __m512i *w)
-{
-    const __m512i sign = _mm512_set1_epi8((char)0x80);
-    UNROLL for (int k = 0; k < 8; k++) w[k] = _mm512_xor_si512(bytes_at(tile + 64 * k), sign);
-}
-
 #define KERNELS_OF_ROWS(rows)                                                                      \
     QUANTISED_KERNEL(q4_0, rows, Q4_BYTES + SCALES_BYTES, Q4_BYTES, weights_of_4_bits, 8, false)   \
     QUANTISED_KERNEL(q4_1, rows, Q4_BYTES + 2 * SCALES_BYTES, Q4_BYTES, weights_of_4_bits, 0,      \

@@ -1,4 +1,5 @@
-// What the AVX-512 files of tile kernels share. Private to linear_avx512.c and linear_k_avx512.c.
+// What the AVX-512 files of tile kernels share: linear_avx512.c, linear_k_avx512.c and
+// linear_wide_avx512.c. Private to them.
 #pragma once
 
 #include "compute/cpu/levels.h"
@@ -11,6 +12,9 @@
 #define Q4_BYTES (T * 16)
 #define Q8_BYTES (T * 32)
 #define SCALES_BYTES (T * 2)
+#define PLANE_BYTES (T * 4)
+#define Q5_BYTES (Q4_BYTES + PLANE_BYTES)
+#define Q6_BYTES (Q4_BYTES + 2 * PLANE_BYTES)
 
 static inline __m512i bytes_at(const void *p)
 {
@@ -27,6 +31,17 @@ static inline __m512i inputs_at(const int8_t *q)
     int32_t four;
     memcpy(&four, q, 4);
     return _mm512_set1_epi32(four);
+}
+
+// Sixteen unsigned, or signed, bytes as float.
+static inline __m512 small_at(const uint8_t *p)
+{
+    return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p)));
+}
+
+static inline __m512 signed_at(const uint8_t *p)
+{
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p)));
 }
 
 // `panel` of rows 0..3 and, `blocks` later, of rows 4..7.
@@ -54,7 +69,8 @@ static inline __attribute__((always_inline)) void block_of_weights(const __m512i
     {
         const cpu_panel_block *panel = panel_of(x, r);
         // Two sums, so that a row alone does not wait for each product.
-        __m512i a = _mm512_set1_epi32(-surplus * panel->sum[SLOT(r)]), b = _mm512_setzero_si512();
+        __m512i b = _mm512_setzero_si512();
+        __m512i a = _mm512_set1_epi32(-surplus * panel->sum[SLOT(r)]);
         UNROLL for (int k = 0; k < 8; k += 2)
         {
             a = _mm512_dpbusd_epi32(a, w[k], inputs_at(panel->q[SLOT(r)] + 4 * k));
@@ -78,6 +94,41 @@ static inline __attribute__((always_inline)) void weights_of_4_bits(const uint8_
         __m512i both = bytes_at(tile + 64 * k);
         w[k] = _mm512_and_si512(both, low);
         w[k + 4] = _mm512_and_si512(_mm512_srli_epi16(both, 4), low);
+    }
+}
+
+static inline __attribute__((always_inline)) void weights_of_8_bits(const uint8_t *tile, __m512i *w)
+{
+    const __m512i sign = _mm512_set1_epi8((char)0x80);
+    UNROLL for (int k = 0; k < 8; k++) w[k] = _mm512_xor_si512(bytes_at(tile + 64 * k), sign);
+}
+
+// x shifted left by `by`, right where that is negative.
+static inline __m512i shifted(__m512i x, int by)
+{
+    return by == 0  ? x
+           : by > 0 ? _mm512_slli_epi16(x, (unsigned)by)
+                    : _mm512_srli_epi16(x, (unsigned)-by);
+}
+
+static inline __attribute__((always_inline)) void weights_of_5_bits(const uint8_t *tile, __m512i *w)
+{
+    const __m512i fifth = _mm512_set1_epi8(16);
+    __m512i plane = bytes_at(tile + Q4_BYTES);
+    weights_of_4_bits(tile, w);
+    UNROLL for (int k = 0; k < 8; k++) w[k] =
+        _mm512_or_si512(w[k], _mm512_and_si512(shifted(plane, 4 - k), fifth));
+}
+
+static inline __attribute__((always_inline)) void weights_of_6_bits(const uint8_t *tile, __m512i *w)
+{
+    const __m512i high = _mm512_set1_epi8(0x30);
+    weights_of_4_bits(tile, w);
+    UNROLL for (int k = 0; k < 8; k++)
+    {
+        __m512i plane = bytes_at(tile + Q4_BYTES + PLANE_BYTES * (k / 4));
+        __m512i bits = _mm512_and_si512(shifted(plane, 4 - k % 4 * 2), high);
+        w[k] = _mm512_or_si512(w[k], bits);
     }
 }
 

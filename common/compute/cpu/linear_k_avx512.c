@@ -1,41 +1,7 @@
 // Tile kernels of the types with 5 and 6 bits and of those with blocks of 256 (K), AVX-512: as in
 // linear_avx512.c, the weights are the unsigned operand of vpdpbusd and a lane is an output row.
-// The two integer scales of a 6-bit block multiply the sums of its two halves.
 #include "compute/cpu/linear_avx512.h"
 #include "compute/cpu/tiles.h"
-
-#define PLANE_BYTES (T * 4)
-#define Q5_BYTES (Q4_BYTES + PLANE_BYTES)
-#define Q6_BYTES (Q4_BYTES + 2 * PLANE_BYTES)
-
-// x shifted left by `by`, right where that is negative.
-static inline __m512i shifted(__m512i x, int by)
-{
-    return by == 0  ? x
-           : by > 0 ? _mm512_slli_epi16(x, (unsigned)by)
-                    : _mm512_srli_epi16(x, (unsigned)-by);
-}
-
-static inline __attribute__((always_inline)) void weights_of_5_bits(const uint8_t *tile, __m512i *w)
-{
-    const __m512i fifth = _mm512_set1_epi8(16);
-    __m512i plane = bytes_at(tile + Q4_BYTES);
-    weights_of_4_bits(tile, w);
-    UNROLL for (int k = 0; k < 8; k++) w[k] =
-        _mm512_or_si512(w[k], _mm512_and_si512(shifted(plane, 4 - k), fifth));
-}
-
-static inline __attribute__((always_inline)) void weights_of_6_bits(const uint8_t *tile, __m512i *w)
-{
-    const __m512i high = _mm512_set1_epi8(0x30);
-    weights_of_4_bits(tile, w);
-    UNROLL for (int k = 0; k < 8; k++)
-    {
-        __m512i plane = bytes_at(tile + Q4_BYTES + PLANE_BYTES * (k / 4));
-        __m512i bits = _mm512_and_si512(shifted(plane, 4 - k % 4 * 2), high);
-        w[k] = _mm512_or_si512(w[k], bits);
-    }
-}
 
 // ---- blocks of 32 -----------------------------------------------------------------------------
 
@@ -56,34 +22,27 @@ ENTRY(q5_1)
 
 // ---- blocks of 256 ----------------------------------------------------------------------------
 
-// Sixteen unsigned bytes as float.
-static inline __m512 small_at(const uint8_t *p)
-{
-    return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p)));
-}
-
-// A block of 6 bits: the surplus of 32 is taken off where each half's sum begins.
+// A block of 6 bits: two halves of 16 inputs, each with a scale of its own. The surplus of 32 is
+// taken off where a half's sum begins.
 static inline __attribute__((always_inline)) void block_of_6_bits(const uint8_t *tile, __m512 d,
                                                                   inputs x, int rows, __m512 *sums)
 {
-    const __m128i *scales = (const __m128i *)(tile + Q6_BYTES);
-    __m512i first = _mm512_cvtepi8_epi32(_mm_loadu_si128(scales));
-    __m512i second = _mm512_cvtepi8_epi32(_mm_loadu_si128(scales + 1));
+    __m512 scales[2] = { _mm512_mul_ps(d, signed_at(tile + Q6_BYTES)),
+                         _mm512_mul_ps(d, signed_at(tile + Q6_BYTES + T)) };
     __m512i w[8];
     weights_of_6_bits(tile, w);
     UNROLL for (int r = 0; r < rows; r++)
     {
         const cpu_panel_block *panel = panel_of(x, r);
-        __m512i a = _mm512_set1_epi32(-32 * panel->halves[SLOT(r)][0]);
-        __m512i b = _mm512_set1_epi32(-32 * panel->halves[SLOT(r)][1]);
-        UNROLL for (int k = 0; k < 4; k++)
-        {
-            a = _mm512_dpbusd_epi32(a, w[k], inputs_at(panel->q[SLOT(r)] + 4 * k));
-            b = _mm512_dpbusd_epi32(b, w[k + 4], inputs_at(panel->q[SLOT(r)] + 16 + 4 * k));
-        }
-        a = _mm512_add_epi32(_mm512_mullo_epi32(a, first), _mm512_mullo_epi32(b, second));
-        __m512 scale = _mm512_mul_ps(d, _mm512_set1_ps(panel->d[SLOT(r)]));
-        sums[r] = _mm512_fmadd_ps(scale, _mm512_cvtepi32_ps(a), sums[r]);
+        __m512 input = _mm512_set1_ps(panel->d[SLOT(r)]);
+        __m512i whole[2];
+        UNROLL for (int half = 0; half < 2; half++) whole[half] =
+            _mm512_set1_epi32(-32 * panel->halves[SLOT(r)][half]);
+        UNROLL for (int k = 0; k < 4; k++) UNROLL for (int half = 0; half < 2; half++) whole[half] =
+            _mm512_dpbusd_epi32(whole[half], w[4 * half + k],
+                                inputs_at(panel->q[SLOT(r)] + 16 * half + 4 * k));
+        UNROLL for (int half = 0; half < 2; half++) sums[r] = _mm512_fmadd_ps(
+            _mm512_mul_ps(scales[half], input), _mm512_cvtepi32_ps(whole[half]), sums[r]);
     }
 }
 
