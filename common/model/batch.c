@@ -43,9 +43,7 @@ static sequence *page_needed(const engine *e)
 static void pages_grow(engine *e, engine_report *report)
 {
     for (sequence *s; (s = page_needed(e)) != NULL;) {
-        if (kv_pool_take(e->pool, 1, &s->pages[s->page_count]) == STATUS_OK)
-            s->page_count++;
-        else
+        if (sequence_pages_take(e, s, 1) != STATUS_OK)
             preempt(e, victim(e), report);
     }
 }

@@ -35,6 +35,7 @@ static const config_key keys[] = {
     { "engine.growth_tokens", CONFIG_INT, AT(growth_tokens), "512", 0, 1e9, "tokens", "Room that every open answer must find to grow by when another sequence is let in; what grows beyond may be preempted.", NULL },
     { "engine.batching", CONFIG_STRING, AT(batching), "continuous", 0, 0, "", "static: sequences join only when all of the batch have ended; for comparisons.", batchings },
     { "engine.context", CONFIG_INT, AT(context), "0", 0, 1e9, "tokens", "Tokens of a sequence at most, prompt and answer; 0 takes what the model was trained for.", NULL },
+    { "security.zero_pages", CONFIG_BOOL, AT(zero_pages), "false", 0, 0, "", "Overwrite a KV page with zeros before a request of another tenant gets it.", NULL },
     { "engine.prefix_reuse", CONFIG_BOOL, AT(prefix_reuse), "true", 0, 0, "", "Share the pages of equal prompt prefixes instead of computing them again.", NULL },
 };
 // clang-format on
@@ -91,6 +92,20 @@ fail:
 
 // The pool: as many pages as kv_bytes holds. A sequence can be no longer than the whole pool, so
 // that one alone always ends by its length and never by a page that cannot come.
+// Nobody's numbers are in any page yet. That is kept as tenant 0, who also stands for requests that
+// name none.
+static status tenants_open(engine *e, error *failure)
+{
+    backend_caps caps;
+    e->table->caps(e->device, &caps);
+    if (!caps.host_memory)
+        return error_set(failure, STATUS_BAD_CONFIG, "security.zero_pages",
+                         "security.zero_pages is true; it needs a backend whose memory the host "
+                         "can write");
+    e->page_tenants = calloc((size_t)e->kv.pages, sizeof e->page_tenants[0]);
+    return e->page_tenants ? STATUS_OK : STATUS_NO_MEMORY;
+}
+
 static status cache_open(engine *e, const engine_settings *s, const model_config *c, error *failure)
 {
     tensor_type type;
@@ -123,6 +138,8 @@ static status cache_open(engine *e, const engine_settings *s, const model_config
         TRY(kv_reuse_open(e->pool, (int32_t)s->page_tokens, &e->reuse));
     TRY(e->table->memory_open(e->device, (size_t)e->kv.pages * (size_t)layout->page_bytes,
                               BACKEND_MEMORY_DEVICE, &e->kv.memory));
+    if (s->zero_pages)
+        TRY(tenants_open(e, failure));
     return STATUS_OK;
 fail:
     if (result == STATUS_NO_MEMORY)
@@ -275,6 +292,7 @@ void engine_close(engine *e)
     model_close(e->model);
     kv_reuse_close(e->reuse);
     kv_pool_close(e->pool);
+    free(e->page_tenants);
     if (e->kv.memory.data)
         e->table->memory_close(e->device, &e->kv.memory);
     if (e->pinned.data)

@@ -53,6 +53,7 @@ typedef struct engine_settings {
     bool prefix_reuse;     // share pages of equal prefixes
     const backend_borrowed *borrowed; // cores to compute on while their owners do not
     int borrowed_count;
+    bool zero_pages; // "security.zero_pages": zero a page that another tenant's sequence takes
     // Zero (NULL) means: continuous, no limit, nothing kept.
     char *batching;        // continuous | static: none joins before all of the batch have ended
     int64_t mixed_tokens;  // rows of prompts in a step that has answers, at most
@@ -60,7 +61,7 @@ typedef struct engine_settings {
     int64_t batch_share;   // percent of a step's rows of prompts kept for the batch class
     int64_t growth_tokens; // room that every open answer keeps when another sequence is opened
 } engine_settings;
-extern const config_section engine_config_section; // keys "engine.*"
+extern const config_section engine_config_section; // keys "engine.*" and security.zero_pages
 // The type that engine.kv_type names. STATUS_BAD_CONFIG with the names that there are.
 status engine_kv_type_of(const char *name, tensor_type *type, error *failure);
 
@@ -155,7 +156,8 @@ const engine_facts *engine_facts_of(const engine *e);
 // sequences or holders.
 int32_t engine_pages_free(const engine *e);
 int32_t engine_pages_held(const engine *e);
-uint64_t engine_pages_evicted(const engine *e); // cached prefixes given up for new pages, since open
+uint64_t
+engine_pages_evicted(const engine *e); // cached prefixes given up for new pages, since open
 int32_t engine_sequences_open(const engine *e);
 // Pages that such a request takes if nothing of it is cached.
 int32_t engine_pages_needed(const engine *e, int32_t token_count);

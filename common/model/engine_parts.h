@@ -32,6 +32,7 @@ struct sequence {
     int32_t computed, reused;
     int32_t *pages; // [pages_per_sequence]
     int32_t page_count;
+    hash128 tenant;  // the request's prefix_salt
     hash128 chain;   // prefix hash behind the first `chained` pages
     int32_t chained; // pages known to the prefix index, or equal to known ones
     int32_t max_tokens, min_tokens;
@@ -66,7 +67,8 @@ struct engine {
     model *model;
     kv_memory kv;
     kv_pool *pool;
-    kv_reuse *reuse; // NULL: prefixes are not reused
+    kv_reuse *reuse;       // NULL: prefixes are not reused
+    hash128 *page_tenants; // [pages] whose numbers are in it; NULL: pages are not zeroed
     int32_t pages_per_sequence, counts_capacity, mask_words;
     backend_memory pinned;
     step_arrays arrays;
@@ -95,6 +97,8 @@ bool batch_compose(engine *e, engine_report *report);
 // sequence.c
 void sequence_leave(engine *e, sequence *s); // out of `running`
 void sequence_pages_release(engine *e, sequence *s);
+// Take `count` pages behind those that `s` has. STATUS_OVERLOADED: none were taken.
+status sequence_pages_take(engine *e, sequence *s, int32_t count);
 // Before the first chunk: share what has become known prefix since the pages were taken.
 void sequence_prefix_extend(engine *e, sequence *s);
 // Pages up to `computed` hold numbers (a finite row of logits says so): let others find the full

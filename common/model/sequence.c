@@ -49,6 +49,27 @@ void sequence_pages_release(engine *e, sequence *s)
     pages_release_last(e, s, s->page_count);
 }
 
+// Who gets a page must not find another tenant's numbers in it. Own ones may stay: attention reads
+// no position that was not written for this sequence.
+static void page_clear(engine *e, hash128 tenant, int32_t page)
+{
+    size_t bytes = (size_t)e->kv.layout.page_bytes;
+    if (!hash128_equal(e->page_tenants[page], tenant))
+        memset((char *)e->kv.memory.data + (size_t)page * bytes, 0, bytes);
+    e->page_tenants[page] = tenant;
+}
+
+status sequence_pages_take(engine *e, sequence *s, int32_t count)
+{
+    status result = kv_pool_take(e->pool, count, s->pages + s->page_count);
+    if (result != STATUS_OK)
+        return result;
+    for (int32_t i = 0; e->page_tenants && i < count; i++)
+        page_clear(e, s->tenant, s->pages[s->page_count + i]);
+    s->page_count += count;
+    return STATUS_OK;
+}
+
 // Pages beyond `held` that an answer takes when it has grown by growth_tokens, or by the `left`
 // that may still follow (the last of which is never stored).
 static int32_t growth_pages(const engine *e, int32_t token_count, int32_t left, int32_t held)
@@ -86,6 +107,7 @@ static status pages_take(engine *e, sequence *s, const sequence_request *r)
     int32_t page_tokens = e->kv.layout.page_tokens;
     int32_t needed = engine_pages_needed(e, r->token_count + r->spare_tokens), shared = 0;
     needed = needed < e->pages_per_sequence ? needed : e->pages_per_sequence;
+    s->tenant = r->prefix_salt;
     s->chain = kv_reuse_seed(e->facts.numeric_id, e->kv.layout.name, page_tokens, r->prefix_salt);
     if (e->reuse)
         shared = kv_reuse_take(e->reuse, s->chain, r->tokens, (r->token_count - 1) / page_tokens,
@@ -93,12 +115,11 @@ static status pages_take(engine *e, sequence *s, const sequence_request *r)
     s->page_count = shared;
     status result = STATUS_OVERLOADED;
     if (growth_allows(e, r, needed - shared))
-        result = kv_pool_take(e->pool, needed - shared, s->pages + shared);
+        result = sequence_pages_take(e, s, needed - shared);
     if (result != STATUS_OK) {
         sequence_pages_release(e, s);
         return result;
     }
-    s->page_count = needed;
     s->chained = shared;
     s->computed = s->reused = shared * page_tokens;
     return STATUS_OK;

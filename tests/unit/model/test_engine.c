@@ -336,6 +336,53 @@ static void salts_keep_prefixes_apart(void **state)
     fixture_close(e);
 }
 
+// Pages of a request that is opened and not started, in which something stands.
+static int32_t pages_with_content(engine *e, const sequence_request *request)
+{
+    void *pool;
+    size_t size, page_bytes = (size_t)engine_facts_of(e)->layout.page_bytes;
+    sequence *s = NULL;
+    int32_t count, found = 0;
+    engine_pool_memory(e, &pool, &size);
+    assert_int_equal(engine_sequence_open(e, request, &s, NULL), STATUS_OK);
+    const int32_t *pages = sequence_pages(s, &count);
+    for (int32_t i = 0; i < count; i++) {
+        const char *page = (const char *)pool + (size_t)pages[i] * page_bytes;
+        found += page[0] != 0 || memcmp(page, page + 1, page_bytes - 1) != 0;
+    }
+    engine_sequence_close(e, s, false);
+    return found;
+}
+
+static void another_tenant_gets_zeroed_pages_where_that_is_wanted(void **state)
+{
+    (void)state;
+    int32_t prompt[120], other[70];
+    fixture_tokens(prompt, 120, 9);
+    fixture_tokens(other, 70, 4);
+    for (int zero = 0; zero < 2; zero++) {
+        engine_settings settings = fixture_settings(path);
+        engine *probe = fixture_open(&settings);
+        settings.kv_bytes = 4 * (uint64_t)engine_facts_of(probe)->layout.page_bytes;
+        fixture_close(probe);
+        settings.zero_pages = zero;
+        settings.prefix_reuse = true; // so that pages come from the cached ones, too
+        engine *e = fixture_open(&settings);
+        sequence_request a = fixture_request(prompt, 120, 3), b = fixture_request(other, 70, 3);
+        a.prefix_salt = (hash128){ 5, 6 };
+        b.prefix_salt = (hash128){ 5, 7 };
+        fixture_run_one(e, a); // all four pages
+        assert_int_equal(pages_with_content(e, &b), zero ? 0 : 3);
+        run first = fixture_run_one(e, b);
+        assert_int_equal(first.reused, 0);
+        assert_int_equal(pages_with_content(e, &b), 3); // its own
+        assert_int_equal(fixture_run_one(e, b).hashes[2], first.hashes[2]);
+        b.prefix_salt = (hash128){ 0, 0 };
+        assert_int_equal(pages_with_content(e, &b), zero ? 0 : 3); // nobody is a tenant, too
+        fixture_close(e);
+    }
+}
+
 // B066, B067: random requests that end in every way, on too few pages and with failing takes; in
 // the end every page is back. fixture_step checks the sum after every step.
 static void b066_b067_random_ends_and_failing_takes_lose_no_page(void **state)
@@ -418,6 +465,7 @@ int main(void)
         cmocka_unit_test(a_page_in_flight_outlives_its_sequence),
         cmocka_unit_test(pages_in_doubt_are_not_found_again),
         cmocka_unit_test(salts_keep_prefixes_apart),
+        cmocka_unit_test(another_tenant_gets_zeroed_pages_where_that_is_wanted),
         cmocka_unit_test(b066_b067_random_ends_and_failing_takes_lose_no_page),
         cmocka_unit_test(settings_that_cannot_be_are_refused_by_name),
     };
