@@ -115,10 +115,23 @@ static bool tokens_fill(dispatcher *d, const exchange *x)
     return true;
 }
 
-static void peer_fill(Penstock__PlanPeer *peer, const registry_worker *w)
+// What lets one endpoint of `prefill` into `decode`. None where one of them does not know tokens:
+// it is of a version before and must go on working while the others are replaced.
+static ProtobufCBinaryData token_make(const registry_worker *decode, const registry_worker *prefill,
+                                      uint64_t random[2])
+{
+    if (!decode->fabric_tokens || !prefill->fabric_tokens)
+        return (ProtobufCBinaryData){ 0 };
+    random[0] = random_system();
+    random[1] = random_system();
+    return (ProtobufCBinaryData){ 2 * sizeof(random[0]), (uint8_t *)random };
+}
+
+static void peer_fill(Penstock__PlanPeer *peer, const registry_worker *w, ProtobufCBinaryData token)
 {
     penstock__plan_peer__init(peer);
     peer->incarnation = w->incarnation;
+    peer->token = token;
     if (w->role == POLICY_DECODE) {
         peer->host = (char *)w->fabric_host;
         peer->port = w->fabric_port;
@@ -159,6 +172,8 @@ status dispatcher_tickets(dispatcher *d, exchange *x, registry_worker *decode,
     Penstock__Ticket t = PENSTOCK__TICKET__INIT;
     Penstock__ToWorker m = PENSTOCK__TO_WORKER__INIT;
     Penstock__PlanPeer peer;
+    ProtobufCBinaryData token = { 0 };
+    uint64_t random[2];
     if (!tokens_fill(d, x))
         return STATUS_NO_MEMORY;
     id.router = d->router->incarnation;
@@ -183,13 +198,14 @@ status dispatcher_tickets(dispatcher *d, exchange *x, registry_worker *decode,
     m.body_case = PENSTOCK__TO_WORKER__BODY_TICKET;
     m.ticket = &t;
     if (prefill) {
-        peer_fill(&peer, prefill);
+        token = token_make(decode, prefill, random);
+        peer_fill(&peer, prefill, token);
         t.prefill = &peer;
     }
     status result = registry_send(d->router->registry, decode, &m, false);
     if (result != STATUS_OK || !prefill)
         return result;
-    peer_fill(&peer, decode);
+    peer_fill(&peer, decode, token);
     if (x->moving)
         return migrate_send(d, x, prefill, &t, &peer);
     t.prefill = NULL;

@@ -68,8 +68,9 @@ typedef struct registry_worker {
     char kv_layout[64];
     char fabric_host[256];
     uint32_t fabric_port, threads;
-    uint32_t protocol; // that it speaks
-    uint64_t pages;    // of its pool
+    uint32_t protocol;  // that it speaks
+    bool fabric_tokens; // it shows and demands them
+    uint64_t pages;     // of its pool
     uint64_t joined_us;
     registry_beat beat;
     uint64_t beat_us;           // when it came; 0: none yet

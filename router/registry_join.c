@@ -131,6 +131,7 @@ static registry_worker *worker_new(registry *r, const Penstock__Register *m, uin
     w->page_tokens = m->model->page_tokens;
     w->context = m->model->context;
     w->protocol = protocol;
+    w->fabric_tokens = m->fabric_tokens;
     w->threads = m->threads;
     w->pages = m->pages;
     credits_take(w, m);

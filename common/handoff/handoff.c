@@ -135,6 +135,8 @@ static void run_commands(handoff *h)
     for (int i = 0; i < 256 && (c = queue_pop(h->commands)); i++) {
         if (c->kind == COMMAND_STOP)
             h->stop = true;
+        else if (c->kind == COMMAND_ADMIT)
+            admit_command(h, c);
         else if (c->kind == COMMAND_SEAT_OPEN || c->kind == COMMAND_SEAT_CLOSE)
             seat_command(h, c);
         else
@@ -238,8 +240,10 @@ static void *run(void *argument)
 static void release(handoff *h)
 {
     void *item;
-    for (uint32_t i = 0; i < HANDOFF_PEERS_MAX; i++)
+    for (uint32_t i = 0; i < HANDOFF_PEERS_MAX; i++) {
         free(h->pairs[i].probe);
+        message_free(h->pairs[i].greeting);
+    }
     for (uint32_t i = 0; h->sends && i < HANDOFF_TRANSFERS_MAX; i++)
         free(h->sends[i].corrupt);
     while (h->events && (item = queue_pop(h->events)))
@@ -266,6 +270,7 @@ static void release(handoff *h)
     free(h->in_memory);
     free(h->runs);
     free(h->ended);
+    free(h->admissions);
     free(h->pattern);
     free(h);
 }
@@ -282,9 +287,10 @@ static status take_memory(handoff *h)
     h->in_memory = calloc(pages, 1);
     h->runs = calloc(h->run_count, sizeof(h->runs[0]));
     h->ended = calloc(HANDOFF_ENDED, sizeof(h->ended[0]));
+    h->admissions = calloc(HANDOFF_ADMISSIONS, sizeof(h->admissions[0]));
     h->pattern = malloc(HANDOFF_PROBE_BYTES);
     if (!h->command_memory || !h->sends || !h->seats || !h->page_memory || !h->in_memory ||
-        !h->runs || !h->ended || !h->pattern)
+        !h->runs || !h->ended || !h->admissions || !h->pattern)
         return STATUS_NO_MEMORY;
     TRY(queue_open(HANDOFF_COMMANDS, &h->commands));
     TRY(queue_open(HANDOFF_COMMANDS, &h->free_commands));
@@ -432,6 +438,14 @@ void handoff_send_end(handoff *h, handoff_key key, const handoff_record *record)
 void handoff_send_cancel(handoff *h, handoff_key key)
 {
     give_command(h, take_command(h, COMMAND_SEND_CANCEL, key));
+}
+
+void handoff_admit(handoff *h, uint64_t incarnation, handoff_token token)
+{
+    handoff_command *c = take_command(h, COMMAND_ADMIT, (handoff_key){ 0 });
+    c->peer.incarnation = incarnation;
+    c->peer.token = token;
+    give_command(h, c);
 }
 
 void handoff_seat_open(handoff *h, handoff_key key, uint64_t incarnation, uint64_t generation,

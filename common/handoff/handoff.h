@@ -53,10 +53,19 @@ typedef struct handoff_key {
     uint32_t attempt;
 } handoff_key;
 
+// What a router gave to both workers of a plan, so that one endpoint of the prefill worker is taken
+// by the decode worker. 0: the plan has none, because the router or a worker does not know them.
+typedef struct handoff_token {
+    uint64_t half[2];
+} handoff_token;
+// From a message's bytes, 16 or none.
+handoff_token handoff_token_of(const void *bytes, size_t size);
+
 typedef struct handoff_peer {
     uint64_t incarnation;
     char host[64];
     uint16_t port;
+    handoff_token token; // shown if it has to be connected to
 } handoff_peer;
 
 // The hand-over record. Of a sequence that moves it brings what was made since the ticket.
@@ -125,6 +134,11 @@ void handoff_send_end(handoff *h, handoff_key key, const handoff_record *record)
 // Stop; SEND_OVER follows.
 void handoff_send_cancel(handoff *h, handoff_key key);
 
+// Receiver, as soon as a ticket came, whether or not it is taken: one endpoint of `incarnation`
+// that shows `token` may connect within twice fabric.connect, and one that waits already is taken.
+// An endpoint that no admission is for is closed after fabric.connect; until then, nothing that it
+// says is read.
+void handoff_admit(handoff *h, uint64_t incarnation, handoff_token token);
 // Receiver, at the ticket: `pages` is the sequence's page table; those before `first_page` are
 // already held. The peer (`incarnation`) may not have connected yet. `generation` must never repeat
 // in this process.

@@ -3,6 +3,7 @@
 //
 //   handoff.c   API, thread, commands, events        wire.c   messages to and from a peer
 //   pair.c      pairs: greeting, probe, failure      send.c, receive.c   transfers
+//   admit.c     who may connect
 //
 // Every change of state goes through table.h; the files here turn what happens into its events and
 // carry its actions out.
@@ -25,7 +26,8 @@
 #define HANDOFF_PROBE_BYTES (1u << 20)
 #define HANDOFF_PROBE_ROUNDS 2u // the first warms the connection, the last is timed
 #define HANDOFF_NOTES 64u
-#define HANDOFF_ENDED 1024u // sends that are over, whose seats may still open
+#define HANDOFF_ADMISSIONS 4096u // that were not used yet, the last ones
+#define HANDOFF_ENDED 1024u      // sends that are over, whose seats may still open
 _Static_assert(HANDOFF_MADE_MAX == MESSAGE_MADE_MAX, "a record's tokens fit its message");
 
 // What a fabric token names: its top byte is the kind.
@@ -37,6 +39,7 @@ typedef enum command_kind {
     COMMAND_SEND_PAGES,
     COMMAND_SEND_END,
     COMMAND_SEND_CANCEL,
+    COMMAND_ADMIT,
     COMMAND_SEAT_OPEN, // repeated until all pages of the seat were named
     COMMAND_SEAT_CLOSE,
     COMMAND_STOP,
@@ -45,7 +48,7 @@ typedef enum command_kind {
 typedef struct handoff_command {
     command_kind kind;
     handoff_key key;
-    handoff_peer peer; // SEAT_OPEN: only its incarnation
+    handoff_peer peer; // SEAT_OPEN: only its incarnation; ADMIT: also its token
     uint64_t generation;
     int32_t first, count; // of the pages below, in the sequence
     int32_t page_count, first_page;
@@ -63,7 +66,9 @@ typedef struct handoff_pair {
     uint8_t state; // pair_state
     bool client;   // this side connected: it is the prefill worker
     fabric_peer peer;
-    uint64_t incarnation; // of the peer; 0: has not said Hello
+    uint64_t incarnation;     // of the peer; 0: has not been admitted
+    handoff_token token;      // client: what it shows
+    message_fabric *greeting; // the Hello of a peer that is not admitted yet
     char address[80];
     uint64_t deadline_us; // of the set-up
     uint32_t round;
@@ -120,6 +125,12 @@ typedef struct handoff_note {
     status code;
 } handoff_note;
 
+// One endpoint may connect until `until_us`; incarnation 0: used.
+typedef struct handoff_admission {
+    uint64_t incarnation, until_us;
+    handoff_token token;
+} handoff_admission;
+
 struct handoff {
     handoff_settings settings; // strings copied
     handoff_identity identity; // strings copied
@@ -151,6 +162,8 @@ struct handoff {
     event_box *backlog, **backlog_end;
     handoff_note notes[HANDOFF_NOTES];
     uint32_t note_next;
+    handoff_admission *admissions; // [HANDOFF_ADMISSIONS] a ring
+    uint32_t admission_next;
     handoff_key *ended; // [HANDOFF_ENDED] the last ones, a ring
     uint32_t ended_next;
     uint64_t tick_us;
@@ -174,6 +187,11 @@ void handoff_emit(handoff *h, const handoff_event *event);
 void handoff_note_peer(handoff *h, uint64_t incarnation, status code, uint64_t duration_us);
 status handoff_noted(const handoff *h, uint64_t incarnation);
 
+// admit.c
+void admit_command(handoff *h, const handoff_command *c);
+// Whether this Hello may come in; a token that lets it in is used up.
+bool admit_take(handoff *h, const Penstock__Hello *hello);
+
 // wire.c: `transfer` messages; a peer that does not take its messages is failed.
 void wire_hello(handoff *h, handoff_pair *p);
 void wire_hello_reply(handoff *h, handoff_pair *p, bool accepted, const char *reason);
@@ -188,6 +206,8 @@ void wire_record(handoff *h, const handoff_send *s);
 slice wire_page_run(handoff *h, const handoff_send *s, int32_t first, int32_t count,
                     uint64_t checksum);
 handoff_key wire_key(const Penstock__Transfer *t);
+// Whether the peer means this life of ours; else a sentence.
+status wire_wanted(const handoff *h, const Penstock__Hello *hello, error *failure);
 // What differs between our identity and the peer's, as a sentence; STATUS_OK when nothing does.
 status wire_compare(const handoff *h, const Penstock__Hello *hello, error *failure);
 void wire_on_message(void *owner, fabric_peer peer, slice header);
@@ -199,7 +219,10 @@ handoff_pair *pair_of(handoff *h, fabric_peer peer);
 handoff_pair *pair_for(handoff *h, uint64_t incarnation, bool client);
 status pair_connect(handoff *h, const handoff_peer *peer, handoff_pair **made);
 void pair_apply(handoff *h, handoff_pair *p, pair_event event, status code);
-void pair_on_hello(handoff *h, handoff_pair *p, const Penstock__Hello *hello);
+// Takes the message over where it has to wait for its admission, and sets *m to NULL.
+void pair_on_hello(handoff *h, handoff_pair *p, message_fabric **m);
+// Whoever waits is looked at again.
+void pair_on_admission(handoff *h, uint64_t incarnation);
 void pair_on_unreadable(handoff *h, handoff_pair *p, const error *failure);
 void pair_on_reply(handoff *h, handoff_pair *p, const Penstock__HelloReply *reply);
 void pair_on_confirm(handoff *h, handoff_pair *p, const Penstock__Probe *probe);

@@ -68,8 +68,9 @@ static void tell_transfers(handoff *h, handoff_pair *p)
     if (ready) {
         h->stats.peers_open++;
         fabric_transport(h->net, p->peer, h->stats.transport);
-        log_info(HANDOFF_TAG, "peer %s ready transport %s gbps %.2f", p->address,
-                 h->stats.transport, h->stats.probe_gbps);
+        log_info(HANDOFF_TAG, "peer %s ready transport %s gbps %.2f token %s", p->address,
+                 h->stats.transport, h->stats.probe_gbps,
+                 p->token.half[0] | p->token.half[1] ? "shown" : "none");
     } else if (p->client)
         handoff_note_peer(h, p->incarnation, p->code,
                           p->code == STATUS_PEER_MISMATCH ? REFUSAL_HOLDS_US : FAILURE_HOLDS_US);
@@ -137,7 +138,9 @@ status pair_connect(handoff *h, const handoff_peer *peer, handoff_pair **made)
         log_warn(HANDOFF_TAG, "peer %s:%u not connected: %s", peer->host, peer->port, failure.text);
         return result;
     }
-    *p = (handoff_pair){ .client = true, .peer = id, .incarnation = peer->incarnation };
+    *p = (handoff_pair){
+        .client = true, .peer = id, .incarnation = peer->incarnation, .token = peer->token
+    };
     p->deadline_us = fabric_now_us(h->net) + (uint64_t)h->settings.connect_us;
     snprintf(p->address, sizeof(p->address), "%s:%u", peer->host, peer->port);
     fabric_set_busy(h->net, id, true);
@@ -169,13 +172,16 @@ static void refuse(handoff *h, handoff_pair *p, const error *failure)
     pair_apply(h, p, PAIR_STRANGER, failure->code);
 }
 
-void pair_on_hello(handoff *h, handoff_pair *p, const Penstock__Hello *hello)
+static void forget_greeting(handoff_pair *p)
+{
+    message_free(p->greeting);
+    p->greeting = NULL;
+}
+
+static void take_in(handoff *h, handoff_pair *p, const Penstock__Hello *hello)
 {
     error failure;
-    if (p->state != PAIR_ACCEPTED) {
-        pair_apply(h, p, PAIR_BAD, STATUS_PEER_PROTOCOL);
-        return;
-    }
+    p->token = handoff_token_of(hello->token.data, hello->token.len);
     // A worker that connects again has given its earlier connection up.
     handoff_pair *earlier = pair_for(h, hello->incarnation, false);
     if (earlier)
@@ -185,6 +191,39 @@ void pair_on_hello(handoff *h, handoff_pair *p, const Penstock__Hello *hello)
         refuse(h, p, &failure);
     else
         pair_apply(h, p, PAIR_HELLO, STATUS_OK);
+}
+
+void pair_on_hello(handoff *h, handoff_pair *p, message_fabric **m)
+{
+    error failure;
+    const Penstock__Hello *hello = (*m)->hello;
+    if (p->state != PAIR_ACCEPTED || p->greeting) {
+        pair_apply(h, p, PAIR_BAD, STATUS_PEER_PROTOCOL);
+        return;
+    }
+    // A worker that was restarted will get no token for its former life.
+    if (wire_wanted(h, hello, &failure) != STATUS_OK)
+        refuse(h, p, &failure);
+    else if (admit_take(h, hello))
+        take_in(h, p, hello);
+    else {
+        uint64_t latest_us = fabric_now_us(h->net) + (uint64_t)h->settings.connect_us;
+        p->deadline_us = p->deadline_us < latest_us ? p->deadline_us : latest_us;
+        p->greeting = *m;
+        *m = NULL;
+    }
+}
+
+void pair_on_admission(handoff *h, uint64_t incarnation)
+{
+    for (uint32_t i = 0; i < HANDOFF_PEERS_MAX; i++) {
+        handoff_pair *p = &h->pairs[i];
+        if (p->state != PAIR_ACCEPTED || p->greeting == NULL ||
+            p->greeting->hello->incarnation != incarnation || !admit_take(h, p->greeting->hello))
+            continue;
+        take_in(h, p, p->greeting->hello);
+        forget_greeting(p);
+    }
 }
 
 void pair_on_unreadable(handoff *h, handoff_pair *p, const error *failure)
@@ -304,8 +343,11 @@ void pair_tick(handoff *h)
     for (uint32_t i = 0; i < HANDOFF_PEERS_MAX; i++) {
         handoff_pair *p = &h->pairs[i];
         bool setting_up = p->state != PAIR_FREE && p->state != PAIR_READY;
-        if (setting_up && p->state != PAIR_CLOSING && fabric_now_us(h->net) > p->deadline_us)
-            pair_apply(h, p, PAIR_LATE, STATUS_PEER_SILENT);
+        if (!setting_up || p->state == PAIR_CLOSING || fabric_now_us(h->net) <= p->deadline_us)
+            continue;
+        if (p->greeting)
+            log_warn(HANDOFF_TAG, "peer %s shows no token that a router gave for it", p->address);
+        pair_apply(h, p, PAIR_LATE, p->greeting ? STATUS_PEER_REFUSED : STATUS_PEER_SILENT);
     }
 }
 
@@ -327,4 +369,5 @@ void pair_on_closed(void *owner, fabric_peer peer)
     send_raise(h, p, SEND_PAIR_CLOSED);
     seat_raise(h, p, SEAT_PAIR_CLOSED);
     release_probe(p);
+    forget_greeting(p);
 }

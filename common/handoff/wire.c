@@ -68,6 +68,8 @@ void wire_hello(handoff *h, handoff_pair *p)
     body.protocol = MESSAGE_FABRIC_PROTOCOL;
     body.incarnation = id->incarnation;
     body.wanted = p->incarnation;
+    if (p->token.half[0] | p->token.half[1])
+        body.token = (ProtobufCBinaryData){ sizeof(p->token), (uint8_t *)&p->token };
     body.model = &model;
     say(h, p, &m);
 }
@@ -219,6 +221,17 @@ static status compare_hash(const char *field, ProtobufCBinaryData theirs, hash12
     return unequal(failure, field, text[0], text[1]);
 }
 
+status wire_wanted(const handoff *h, const Penstock__Hello *hello, error *failure)
+{
+    uint64_t own = h->identity.incarnation;
+    if (hello->wanted == own)
+        return STATUS_OK;
+    return error_set(failure, STATUS_PEER_MISMATCH, "wanted",
+                     "incarnation %016llx is wanted, but this address is now incarnation %016llx; "
+                     "the worker was restarted",
+                     (unsigned long long)hello->wanted, (unsigned long long)own);
+}
+
 status wire_compare(const handoff *h, const Penstock__Hello *hello, error *failure)
 {
     const handoff_identity *id = &h->identity;
@@ -228,11 +241,6 @@ status wire_compare(const handoff *h, const Penstock__Hello *hello, error *failu
         return error_set(failure, STATUS_PEER_MISMATCH, "protocol",
                          "the prefill worker speaks protocol %u, the decode worker %u",
                          hello->protocol, MESSAGE_FABRIC_PROTOCOL);
-    if (hello->wanted != id->incarnation)
-        return error_set(failure, STATUS_PEER_MISMATCH, "wanted",
-                         "incarnation %016llx is wanted, but this address is now incarnation "
-                         "%016llx; the worker was restarted",
-                         (unsigned long long)hello->wanted, (unsigned long long)id->incarnation);
     TRY(compare_text("name", model->name, id->model_name, failure));
     TRY(compare_text("architecture", model->architecture, id->architecture, failure));
     TRY(compare_hash("weights", model->weights, id->weights, failure));
@@ -291,7 +299,7 @@ void wire_on_message(void *owner, fabric_peer peer, slice header)
         return;
     }
     if (m->body_case == PENSTOCK__FABRIC_HEADER__BODY_HELLO)
-        pair_on_hello(h, p, m->hello);
+        pair_on_hello(h, p, &m);
     else if (m->body_case == PENSTOCK__FABRIC_HEADER__BODY_HELLO_REPLY)
         pair_on_reply(h, p, m->hello_reply);
     else if (m->body_case == PENSTOCK__FABRIC_HEADER__BODY_PROBE)

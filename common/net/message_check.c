@@ -103,9 +103,10 @@ static status check_protocol(uint32_t protocol, uint32_t oldest, uint32_t newest
     if (protocol >= oldest && protocol <= newest)
         return STATUS_OK;
     return error_set(failure, STATUS_PEER_PROTOCOL, "protocol",
-                     oldest == newest ? "protocol is %u; this program speaks %u"
-                                      : "protocol is %u; this program understands %u and %u (upgrade "
-                                        "one version at a time)",
+                     oldest == newest
+                         ? "protocol is %u; this program speaks %u"
+                         : "protocol is %u; this program understands %u and %u (upgrade "
+                           "one version at a time)",
                      protocol, oldest, newest);
 }
 
@@ -153,6 +154,7 @@ static status check_plan_peer(const void *message, error *failure)
     RULE(m->incarnation != 0, "peer.incarnation", "0 names nobody");
     RULE(strlen(m->host) <= HOST_MAX, "peer.host", "63 bytes at most");
     RULE(m->port <= PORT_MAX, "peer.port", "0 to 65535");
+    RULE(m->token.len == 0 || hash_size(m->token), "peer.token", "0 or 16 bytes");
     return STATUS_OK;
 }
 
@@ -254,6 +256,7 @@ static status check_hello(const void *message, error *failure)
 {
     const Penstock__Hello *m = message;
     RULE(m->incarnation != 0, "hello.incarnation", "0 names nobody");
+    RULE(m->token.len == 0 || hash_size(m->token), "hello.token", "0 or 16 bytes");
     return check_protocol(m->protocol, MESSAGE_FABRIC_PROTOCOL, MESSAGE_FABRIC_PROTOCOL, failure);
 }
 

@@ -96,6 +96,7 @@ static void register_fill(const worker *w, const char *pair_url, uint32_t part,
     r->page_credits = credits_of(id->pages, part);
     r->sequences = (uint32_t)credits_of(id->sequences, part);
     r->token_credits = credits_of(id->tokens, part);
+    r->fabric_tokens = true;
     r->threads = id->threads;
     r->version = PENSTOCK_VERSION;
 }

@@ -93,6 +93,11 @@ static status ticket_check(station *s, const message_ticket *t, error *failure)
     return ticket_read(t, s->role->mode, NULL, s->biases, &request, failure);
 }
 
+static handoff_token token_of(const Penstock__PlanPeer *peer)
+{
+    return handoff_token_of(peer->token.data, peer->token.len);
+}
+
 void station_ticket(station *s, worker_event *event)
 {
     const message_ticket *t = event->message->ticket;
@@ -101,6 +106,9 @@ void station_ticket(station *s, worker_event *event)
     page_count(s->page, PAGE_TICKETS, 1);
     if (job_came_before(s->jobs, &key) || job_find(s->jobs, &key, false) != NULL)
         return; // a repetition, or older than what came, also where that has ended since
+    // Also of a ticket that is refused: its sender may serve others over the same endpoint.
+    if (t->prefill != NULL && s->role->seats)
+        handoff_admit(s->handoff, t->prefill->incarnation, token_of(t->prefill));
     job *other = job_find(s->jobs, &key, true);
     if (other != NULL)
         station_end(s, other, true); // the router gave that attempt up
@@ -154,7 +162,9 @@ void station_migrate(station *s, const worker_event *event)
 
 void station_send_begin(station *s, job *j, const Penstock__PlanPeer *to)
 {
-    handoff_peer peer = { .incarnation = to->incarnation, .port = (uint16_t)to->port };
+    handoff_peer peer = { .incarnation = to->incarnation,
+                          .port = (uint16_t)to->port,
+                          .token = token_of(to) };
     snprintf(peer.host, sizeof(peer.host), "%s", to->host);
     j->transfer = j->sends = true;
     handoff_send_begin(s->handoff, j->key, &peer);

@@ -222,6 +222,7 @@ static int child(handoff_options o)
 static void open_seat(side *s, int number, int32_t *pages)
 {
     fill_pages(s, number, pages);
+    handoff_admit(s->h, PREFILL, (handoff_token){ { 0 } });
     handoff_seat_open(s->h, key_of(number), PREFILL, (uint64_t)number + 1, pages, s->o.pages, 0);
 }
 

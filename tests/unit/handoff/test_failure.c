@@ -311,6 +311,7 @@ static void b084_each_field_of_the_identity_must_be_equal(void **state)
         id->vocabulary += field == 8;
         peer_open(&sender, false);
         transfer t = make(1, 0, 1, 1);
+        handoff_admit(receiver.h, id->incarnation, (handoff_token){ { 0 } });
         handoff_seat_open(receiver.h, t.key, id->incarnation, ++generation, t.to, t.seat_pages, 0);
         begin(&t);
         await(&sender, HANDOFF_SEND_OVER, t.key, &event);
@@ -355,6 +356,7 @@ static void a_slower_transport_is_refused_or_counted(void **state)
     snprintf(wanted, sizeof(wanted), "%s", getenv("UCX_TLS"));
     setenv("UCX_TLS", "rc,tcp,self", 1); // what the operator wants; the endpoint is tcp
     transfer t = make(2, 0, 1, 1);
+    handoff_admit(receiver.h, SENDER, (handoff_token){ { 0 } });
     begin(&t);
     await(&sender, HANDOFF_SEND_OVER, t.key, &event);
     assert_int_equal(event.code, STATUS_PEER_REFUSED);

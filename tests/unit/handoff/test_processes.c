@@ -65,6 +65,7 @@ static void receiver_open(peer *p, uint64_t number, uint64_t incarnation)
     static uint64_t generation;
     int32_t pages[PAGES + 1];
     peer_pages(pages, PAGES + 1, lane_page(number, 0), 1);
+    handoff_admit(p->h, incarnation, (handoff_token){ { 0 } });
     handoff_seat_open(p->h, key_of(number), incarnation, ++generation, pages, PAGES + 1, 0);
 }
 

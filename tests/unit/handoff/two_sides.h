@@ -82,6 +82,7 @@ static inline void begin(const transfer *t)
 
 static inline void open_seat(const transfer *t)
 {
+    handoff_admit(receiver.h, SENDER, (handoff_token){ { 0 } });
     handoff_seat_open(receiver.h, t->key, SENDER, ++generation, t->to, t->seat_pages,
                       t->first_page);
 }

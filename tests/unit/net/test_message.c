@@ -130,6 +130,10 @@ static void broken_tickets_are_turned_away_by_field(void **state)
     parts.ticket.prefix_salt = (ProtobufCBinaryData){ 3, salt };
     refused_for(&parts, "ticket.prefix_salt");
     good_ticket(&parts);
+    parts.ticket.prefill = &parts.peer;
+    parts.peer.token = (ProtobufCBinaryData){ 3, salt };
+    refused_for(&parts, "peer.token");
+    good_ticket(&parts);
     parts.peer.host = "";
     parts.ticket.decode = &parts.peer;
     refused_for(&parts, "ticket.decode");
@@ -265,9 +269,10 @@ static void another_protocol_is_named_in_the_refusal(void **state)
         message_pack(&request.base, &bytes);
         assert_int_equal(message_unpack_control_request(buffer_slice(&bytes), &m, &failure),
                          understood ? STATUS_OK : STATUS_PEER_PROTOCOL);
-        snprintf(sentence, sizeof sentence,
-                 "protocol is %u; this program understands %u and %u (upgrade one version at a time)",
-                 protocol, MESSAGE_PROTOCOL_OLDEST, MESSAGE_PROTOCOL);
+        snprintf(
+            sentence, sizeof sentence,
+            "protocol is %u; this program understands %u and %u (upgrade one version at a time)",
+            protocol, MESSAGE_PROTOCOL_OLDEST, MESSAGE_PROTOCOL);
         if (!understood)
             assert_string_equal(failure.text, sentence);
         message_free(m);
