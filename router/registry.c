@@ -309,6 +309,8 @@ status registry_open(http_loop *loop, const router_settings *settings, const reg
         result = error_set(failure, STATUS_NO_MEMORY, "", "no memory for the registry");
         goto fail;
     }
+    TRY(mailbox_security_start(&settings->security, failure));
+    TRY(mailbox_url_check("control.listen", settings->control_listen, failure));
     TRY(mailbox_server_open(settings->control_listen, 8, &mailbox_limits_default, r->events, NULL,
                             &r->server, failure));
     http_timer_start(r->beat_timer, (uint64_t)settings->heartbeat_us);

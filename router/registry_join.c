@@ -85,10 +85,8 @@ static status register_check(const registry *r, const Penstock__Register *m, err
     if (m->worker[0] == 0 || strlen(m->worker) >= sizeof((registry_worker *)0)->name)
         return error_set(failure, STATUS_PEER_PROTOCOL, "worker",
                          "worker must be a name of 1 to 63 bytes");
-    if (strncmp(m->pair_url, "tcp://", 6) != 0 && strncmp(m->pair_url, "ipc://", 6) != 0)
-        return error_set(failure, STATUS_PEER_PROTOCOL, "pair_url",
-                         "pair_url is \"%.100s\"; it must begin with tcp:// or ipc://",
-                         m->pair_url);
+    if (mailbox_url_check("pair_url", m->pair_url, failure) != STATUS_OK)
+        return failure->code = STATUS_PEER_PROTOCOL;
     if (strlen(m->pair_url) >= sizeof((registry_worker *)0)->pair_url)
         return error_set(failure, STATUS_PEER_PROTOCOL, "pair_url", "pair_url is too long");
     if (m->role == PENSTOCK__ROLE__ROLE_DECODE &&
@@ -172,8 +170,10 @@ static status worker_join(registry *r, const Penstock__Register *m, uint32_t pro
     registry_worker *w = worker_new(r, m, protocol);
     if (!w)
         return error_set(failure, STATUS_NO_MEMORY, "", "the router has no memory for a worker");
-    status result = mailbox_pair_dial(m->pair_url, &mailbox_limits_default, r->events,
-                                      (void *)(uintptr_t)w->serial, &w->pair, failure);
+    mailbox_limits limits = mailbox_limits_default;
+    limits.peer_name = w->role == POLICY_DECODE ? MAILBOX_DECODE : MAILBOX_PREFILL;
+    status result = mailbox_pair_dial(m->pair_url, &limits, r->events, (void *)(uintptr_t)w->serial,
+                                      &w->pair, failure);
     if (result != STATUS_OK) {
         free(w);
         return result;

@@ -80,6 +80,7 @@ static const config_section router_section = { router_keys,
 static const config_part router_parts[] = {
     { &log_config_section, FIELD(log) },
     { &http_config_section, FIELD(http) },
+    { &mailbox_config_section, FIELD(security) },
     { &router_section, 0 },
     { &fault_config_section, FIELD(faults) },
 };

@@ -7,6 +7,7 @@
 #include "base/fault.h"
 #include "base/log.h"
 #include "net/http.h"
+#include "net/mailbox.h"
 #include "router/admission.h"
 
 typedef struct router_settings {
@@ -14,6 +15,7 @@ typedef struct router_settings {
     log_settings log;
     fault_settings faults;
     http_settings http;
+    mailbox_security security;
     // control.*: the socket that workers register on, and how their silence is judged (heartbeat <
     // suspect < dead).
     char *control_listen;
@@ -37,9 +39,9 @@ typedef struct router_settings {
     int64_t batch_delay_us, patience_us;
     // policy.*: see router/policy.h.
     int64_t local_prefill_tokens; // prompts up to this length stay on the decode worker
-    bool local_prefill;     // may a decode worker compute a prompt where no prefill worker lives
+    bool local_prefill;      // may a decode worker compute a prompt where no prefill worker lives
     config_strings versions; // see router/versions.h
-    bool mixed_numeric_ids; // may an attempt go on with other numbers
+    bool mixed_numeric_ids;  // may an attempt go on with other numbers
     // admin.*: see router/admin.h.
     char *admin_access, *admin_key_file;
     // api.*: what one request may ask for.

@@ -63,6 +63,22 @@ status mailbox_failed(error *failure, const char *url, const char *what, int cod
     return error_set(failure, result, "", "cannot %s %s: %s", what, url, nng_strerror(code));
 }
 
+static bool mailbox_on_tcp(const char *url)
+{
+    return strncmp(url, "tcp", 3) == 0 || strncmp(url, "tls", 3) == 0;
+}
+
+int mailbox_dial(nng_socket socket, const char *url, const char *peer_name)
+{
+    nng_dialer dialer;
+    int code = nng_dialer_create(&dialer, socket, url);
+    if (code == 0)
+        code = mailbox_secure_dialer(dialer, url, peer_name);
+    if (code == 0 && mailbox_on_tcp(url))
+        code = nng_dialer_set_bool(dialer, NNG_OPT_TCP_KEEPALIVE, true);
+    return code != 0 ? code : nng_dialer_start(dialer, NNG_FLAG_NONBLOCK);
+}
+
 status mailbox_listen(nng_socket socket, const char *url, char real_url[MAILBOX_URL_MAX],
                       error *failure)
 {
@@ -70,8 +86,9 @@ status mailbox_listen(nng_socket socket, const char *url, char real_url[MAILBOX_
     int code = nng_listener_create(&listener, socket, url);
     if (code != 0)
         return mailbox_failed(failure, url, "listen at", code);
-    bool tcp = strncmp(url, "tcp", 3) == 0;
-    if (tcp)
+    bool tcp = mailbox_on_tcp(url);
+    code = mailbox_secure_listener(listener, url);
+    if (code == 0 && tcp)
         code = nng_listener_set_bool(listener, NNG_OPT_TCP_KEEPALIVE, true);
     if (code == 0)
         code = nng_listener_start(listener, 0);
@@ -386,7 +403,7 @@ static int ask(nng_socket socket, const char *url, slice data, int64_t timeout_u
     if (code == 0)
         code = nng_socket_set_ms(socket, NNG_OPT_SENDTIMEO, milliseconds_until(deadline_us));
     if (code == 0)
-        code = nng_dial(socket, url, NULL, NNG_FLAG_NONBLOCK);
+        code = mailbox_dial(socket, url, MAILBOX_ROUTER);
     if (code != 0)
         return code;
     nng_msg *question = mailbox_message_new(data);

@@ -17,10 +17,16 @@
 // connections when a peer dies amid heavy traffic both ways; from then on this process notices lost
 // peers by their silence only, so owners watch heartbeats as well.
 //
+// TLS: addresses that begin with tls+tcp:// are encrypted, and both sides show certificates. Who
+// dials asks for the name of the other's role (MAILBOX_ROUTER ...); who accepts takes every
+// certificate that its `peers_ca` signed, so that only an authority of their own keeps workers from
+// passing for routers among workers.
+//
 // nng must not be used before fork(); spawn by exec.
 #pragma once
 
 #include "base/buffer.h"
+#include "base/config.h"
 #include "base/queue.h"
 #include "base/status.h"
 
@@ -43,11 +49,31 @@ typedef struct mailbox_event {
     void *context;       // internal: where the reply goes
 } mailbox_event;
 
+// Names that certificates carry.
+#define MAILBOX_ROUTER "penstock-router"
+#define MAILBOX_PREFILL "penstock-prefill"
+#define MAILBOX_DECODE "penstock-decode"
+
+typedef struct mailbox_security {
+    char *certificate; // file with own certificate and private key; "" or NULL: no TLS
+    char *peers_ca;    // file with the authority of the other side's certificates
+} mailbox_security;
+extern const config_section mailbox_config_section; // keys security.certificate, security.peers_ca
+
+// Before the first socket, once. STATUS_BAD_CONFIG: a file that is missing or wrong, by name.
+status mailbox_security_start(const mailbox_security *settings, error *failure);
+// "tls+tcp://" where this process has a certificate, or "tcp://".
+const char *mailbox_scheme(void);
+// Whether the address fits that; "ipc://", which stays on the machine, always does.
+// STATUS_BAD_CONFIG with a sentence that begins with `key`.
+status mailbox_url_check(const char *key, const char *url, error *failure);
+
 typedef struct mailbox_limits {
     size_t message_max;      // larger incoming messages close the connection
     size_t outgoing_max;     // messages waiting to be sent
     int64_t send_timeout_us; // a message that the peer does not take so long goes back to its lane,
                              // and urgent ones pass it
+    const char *peer_name;   // that a dialled peer's certificate must carry (tls+tcp only)
 } mailbox_limits;
 extern const mailbox_limits mailbox_limits_default; // 4 MiB, 4096, 1 s
 
@@ -79,7 +105,7 @@ void mailbox_server_close(mailbox_server *s);
 void mailbox_reply(mailbox_event *event, slice data);
 
 // Ask and wait at most `timeout_us` (STATUS_PEER_SILENT); for the join thread of a worker, never
-// for a loop. The request is sent once.
+// for a loop. The request is sent once, to a MAILBOX_ROUTER.
 status mailbox_request(const char *url, slice data, int64_t timeout_us, buffer *reply,
                        error *failure);
 

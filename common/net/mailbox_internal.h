@@ -17,6 +17,11 @@ status mailbox_failed(error *failure, const char *url, const char *what, int cod
 // picked.
 status mailbox_listen(nng_socket socket, const char *url, char real_url[MAILBOX_URL_MAX],
                       error *failure);
+// Begin to dial in the background; nng's code.
+int mailbox_dial(nng_socket socket, const char *url, const char *peer_name);
+// mailbox_tls.c: what tls+tcp addresses need before they start; 0 for others. nng's code.
+int mailbox_secure_listener(nng_listener listener, const char *url);
+int mailbox_secure_dialer(nng_dialer dialer, const char *url, const char *peer_name);
 // An event of a server goes back: the context may receive the next request.
 void mailbox_request_release(void *context);
 // Close a socket a little later, on a thread of its own, then call `finish` (may be NULL) with

@@ -379,15 +379,6 @@ status mailbox_pair_listen(const char *url, const mailbox_limits *limits, queue 
     return STATUS_OK;
 }
 
-static int dial(nng_socket socket, const char *url)
-{
-    nng_dialer dialer;
-    int code = nng_dialer_create(&dialer, socket, url);
-    if (code == 0 && strncmp(url, "tcp", 3) == 0)
-        code = nng_dialer_set_bool(dialer, NNG_OPT_TCP_KEEPALIVE, true);
-    return code != 0 ? code : nng_dialer_start(dialer, NNG_FLAG_NONBLOCK);
-}
-
 status mailbox_pair_dial(const char *url, const mailbox_limits *limits, queue *events, void *owner,
                          mailbox_pair **opened, error *failure)
 {
@@ -397,7 +388,7 @@ status mailbox_pair_dial(const char *url, const mailbox_limits *limits, queue *e
         return result;
     pair_begin(p);
     snprintf(p->url, sizeof(p->url), "%s", url);
-    int code = dial(p->socket, url);
+    int code = mailbox_dial(p->socket, url, limits->peer_name);
     if (code != 0) {
         mailbox_pair_close(p);
         return mailbox_failed(failure, url, "dial", code);

@@ -174,7 +174,7 @@ static status pair_open(worker *w, worker_router *r, error *failure)
         if (result != STATUS_OK)
             return result;
     }
-    snprintf(url, sizeof(url), strchr(host, ':') ? "tcp://[%s]:0" : "tcp://%s:0", host);
+    snprintf(url, sizeof(url), strchr(host, ':') ? "%s[%s]:0" : "%s%s:0", mailbox_scheme(), host);
     return mailbox_pair_listen(url, &mailbox_limits_default, w->inbox, r, &r->pair, failure);
 }
 

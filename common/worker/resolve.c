@@ -10,10 +10,10 @@
 
 static status control_address(const char *url, address *parsed, error *failure)
 {
-    static const char scheme[] = "tcp://";
+    const char *scheme = mailbox_scheme();
     if (strncmp(url, scheme, strlen(scheme)) != 0)
         return error_set(failure, STATUS_BAD_CONFIG, "worker.routers",
-                         "worker.routers has \"%s\"; it must look like tcp://host:port", url);
+                         "worker.routers has \"%s\"; it must look like %shost:port", url, scheme);
     status result = address_parse(slice_of(url + strlen(scheme)), -1, parsed, failure);
     if (result != STATUS_OK)
         error_prefix(failure, "worker.routers");
@@ -36,15 +36,15 @@ static struct addrinfo *look_up(const char *url, error *failure)
     return NULL;
 }
 
-// "tcp://1.2.3.4:5" or "tcp://[::1]:5"; false where it does not fit.
+// "tcp://1.2.3.4:5", "tls+tcp://1.2.3.4:5" or "tcp://[::1]:5"; false where it does not fit.
 static bool url_format(const struct addrinfo *a, char url[WORKER_URL_MAX])
 {
     char host[64], port[8];
     if (getnameinfo(a->ai_addr, a->ai_addrlen, host, sizeof(host), port, sizeof(port),
                     NI_NUMERICHOST | NI_NUMERICSERV) != 0)
         return false;
-    const char *format = a->ai_family == AF_INET6 ? "tcp://[%s]:%s" : "tcp://%s:%s";
-    return snprintf(url, WORKER_URL_MAX, format, host, port) < WORKER_URL_MAX;
+    const char *format = a->ai_family == AF_INET6 ? "%s[%s]:%s" : "%s%s:%s";
+    return snprintf(url, WORKER_URL_MAX, format, mailbox_scheme(), host, port) < WORKER_URL_MAX;
 }
 
 int worker_resolve(const char *url, char found[][WORKER_URL_MAX], int room, error *failure)

@@ -38,6 +38,7 @@ typedef struct station_config {
     engine_settings engine;
     handoff_settings fabric;
     http_settings http;
+    mailbox_security security;
 } station_config;
 extern const config_section station_config_section; // keys "queue.*"
 
@@ -50,7 +51,8 @@ extern const config_section station_config_section; // keys "queue.*"
     { &station_config_section, offsetof(station_config, queue) },          \
     { &engine_config_section, offsetof(station_config, engine) },          \
     { &handoff_config_section, offsetof(station_config, fabric) },         \
-    { &http_config_section_worker, offsetof(station_config, http) }
+    { &http_config_section_worker, offsetof(station_config, http) },       \
+    { &mailbox_config_section, offsetof(station_config, security) }
 // clang-format on
 
 // The live keys of such a program: read by the step thread alone, at the moment of use.

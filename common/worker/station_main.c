@@ -134,6 +134,9 @@ static status station_open(station *s, error *failure)
         settings.borrowed = borrowed;
         log_info(s->role->name, "cores %s borrowed %d", cores, settings.borrowed_count);
     }
+    TRY(mailbox_security_start(&s->config->security, failure));
+    for (size_t i = 0; i < s->config->worker.routers.count; i++)
+        TRY(mailbox_url_check("worker.routers", s->config->worker.routers.items[i], failure));
     TRY(page_open(&s->config->http, &s->page, failure));
     TRY(engine_open(&settings, &s->engine, failure));
     const engine_facts *f = engine_facts_of(s->engine);

@@ -1,0 +1,231 @@
+// Facts about TLS between mailboxes. Authorities and certificates are made by openssl's command,
+// without which the tests are skipped.
+#include "net/mailbox.h"
+
+#include "base/clock.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static char folder[] = "/tmp/penstock-tls-XXXXXX";
+static bool works;
+
+// Two authorities, one that signs routers and one that signs workers, and a certificate of each
+// role.
+static const char script[] =
+    "cd %s && new='openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes' && "
+    "for ca in routers workers; do"
+    " $new -x509 -keyout $ca.key -out $ca.pem -subj /CN=$ca -days 30 || exit 1; done && "
+    "for pair in router:routers prefill:workers decode:workers; do role=${pair%%:*} ca=${pair#*:};"
+    " $new -keyout key -out request -subj /CN=$role &&"
+    " echo subjectAltName=DNS:penstock-$role >names &&"
+    " openssl x509 -req -in request -CA $ca.pem -CAkey $ca.key -CAcreateserial -days 30"
+    " -extfile names -out certificate && cat certificate key >$role.pem || exit 1; done";
+
+static int setup(void **state)
+{
+    (void)state;
+    char command[2048];
+    if (mkdtemp(folder) == NULL)
+        return 1;
+    snprintf(command, sizeof(command), "(");
+    snprintf(command + 1, sizeof(command) - 1, script, folder);
+    strcat(command, ") >/dev/null 2>&1");
+    works = system(command) == 0;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    char command[128];
+    snprintf(command, sizeof(command), "rm -r %s", folder);
+    return system(command);
+}
+
+// From now on this process is `role`, whose peers are those that `ca` signed.
+static void become(const char *role, const char *ca)
+{
+    char certificate[128], authority[128];
+    mailbox_security own = { certificate, authority };
+    error failure = { 0 };
+    snprintf(certificate, sizeof(certificate), "%s/%s.pem", folder, role);
+    snprintf(authority, sizeof(authority), "%s/%s.pem", folder, ca);
+    if (mailbox_security_start(&own, &failure) != STATUS_OK)
+        fail_msg("%s", failure.text);
+}
+
+static int plain(void **state)
+{
+    (void)state;
+    mailbox_security none = { NULL, NULL };
+    return mailbox_security_start(&none, NULL) != STATUS_OK;
+}
+
+typedef struct ends {
+    mailbox_pair *left, *right;
+    queue *left_events, *right_events;
+} ends;
+
+// A decode worker waits for its router; `dialler` comes and asks for `name`.
+static ends meet(const char *dialler, const char *ca, const char *name)
+{
+    ends e = { 0 };
+    error failure = { 0 };
+    mailbox_limits limits = mailbox_limits_default;
+    limits.peer_name = name;
+    assert_int_equal(queue_open(64, &e.left_events), STATUS_OK);
+    assert_int_equal(queue_open(64, &e.right_events), STATUS_OK);
+    become("decode", "routers");
+    assert_int_equal(mailbox_pair_listen("tls+tcp://127.0.0.1:0", &limits, e.left_events, NULL,
+                                         &e.left, &failure),
+                     STATUS_OK);
+    const char *url = mailbox_pair_url(e.left);
+    assert_null(strstr(url, ":0")); // the port that the system picked
+    become(dialler, ca);
+    assert_int_equal(mailbox_pair_dial(url, &limits, e.right_events, NULL, &e.right, &failure),
+                     STATUS_OK);
+    return e;
+}
+
+static void part(ends *e)
+{
+    mailbox_pair_close(e->left);
+    mailbox_pair_close(e->right);
+    for (mailbox_event *event; (event = queue_pop(e->left_events)) != NULL;)
+        mailbox_event_free(event);
+    for (mailbox_event *event; (event = queue_pop(e->right_events)) != NULL;)
+        mailbox_event_free(event);
+    queue_close(e->left_events);
+    queue_close(e->right_events);
+}
+
+static void a_router_and_a_worker_meet(void **state)
+{
+    (void)state;
+    if (!works)
+        skip();
+    ends e = meet("router", "workers", MAILBOX_DECODE);
+    mailbox_event *event = queue_pop_wait(e.right_events, 20000000);
+    assert_non_null(event);
+    assert_int_equal(event->kind, MAILBOX_UP);
+    mailbox_event_free(event);
+    assert_int_equal(mailbox_pair_send(e.right, SLICE("ticket"), false), STATUS_OK);
+    for (bool message = false; !message; mailbox_event_free(event)) {
+        event = queue_pop_wait(e.left_events, 20000000);
+        assert_non_null(event);
+        message = event->kind == MAILBOX_MESSAGE;
+        assert_true(!message || slice_equal(event->data, SLICE("ticket")));
+    }
+    part(&e);
+}
+
+// Whoever is turned away tries again and again; no connection stands in the time.
+static void expect_no_meeting(ends e)
+{
+    clock_sleep_us(500000);
+    assert_null(queue_pop(e.left_events));
+    part(&e);
+}
+
+static void a_worker_of_another_role_is_not_taken(void **state)
+{
+    (void)state;
+    if (!works)
+        skip();
+    expect_no_meeting(meet("router", "workers", MAILBOX_PREFILL));
+}
+
+static void a_worker_does_not_pass_for_a_router(void **state)
+{
+    (void)state;
+    if (!works)
+        skip();
+    expect_no_meeting(meet("prefill", "workers", MAILBOX_DECODE));
+}
+
+static status ask(const char *role, const char *ca, const char *url)
+{
+    buffer reply = { 0 };
+    if (role)
+        become(role, ca);
+    status result = mailbox_request(url, SLICE("question"), 700000, &reply, NULL);
+    buffer_close(&reply);
+    return result;
+}
+
+static void only_workers_are_heard_by_a_router(void **state)
+{
+    (void)state;
+    if (!works)
+        skip();
+    mailbox_server *server;
+    queue *events;
+    char plain_url[64];
+    error failure;
+    assert_int_equal(queue_open(64, &events), STATUS_OK);
+    become("router", "workers");
+    assert_int_equal(mailbox_server_open("tls+tcp://127.0.0.1:0", 2, &mailbox_limits_default,
+                                         events, NULL, &server, &failure),
+                     STATUS_OK);
+    const char *url = mailbox_server_url(server);
+    snprintf(plain_url, sizeof(plain_url), "%s", url + 4);               // tcp://
+    assert_int_equal(ask("router", "routers", url), STATUS_PEER_SILENT); // no worker
+    assert_int_equal(ask("decode", "workers", url), STATUS_PEER_SILENT); // takes no router for one
+    assert_int_equal(ask(NULL, NULL, plain_url), STATUS_PEER_SILENT);
+    assert_null(queue_pop(events)); // none of them was heard
+    ask("decode", "routers", url);  // nobody answers, but it is
+    mailbox_event *event = queue_pop_wait(events, 20000000);
+    assert_non_null(event);
+    assert_int_equal(event->kind, MAILBOX_REQUEST);
+    assert_true(slice_equal(event->data, SLICE("question")));
+    mailbox_event_free(event);
+    mailbox_server_close(server);
+    for (; (event = queue_pop(events)) != NULL;)
+        mailbox_event_free(event);
+    clock_sleep_us(300000); // closed on a thread of its own
+    queue_close(events);
+}
+
+static void wrong_files_and_addresses_are_named(void **state)
+{
+    (void)state;
+    error failure = { 0 };
+    mailbox_security one = { (char *)"/nowhere/certificate.pem", (char *)"" };
+    assert_int_equal(mailbox_security_start(&one, &failure), STATUS_BAD_CONFIG);
+    assert_string_equal(failure.param, "security.peers_ca");
+    one.peers_ca = (char *)"/nowhere/ca.pem";
+    assert_int_equal(mailbox_security_start(&one, &failure), STATUS_BAD_CONFIG);
+    assert_string_equal(failure.param, "security.certificate");
+    assert_non_null(strstr(failure.text, "/nowhere/certificate.pem"));
+    assert_int_equal(mailbox_url_check("control.listen", "tcp://10.0.0.1:1", &failure), STATUS_OK);
+    assert_int_equal(mailbox_url_check("control.listen", "ipc:///tmp/x", &failure), STATUS_OK);
+    assert_int_equal(mailbox_url_check("control.listen", "tls+tcp://10.0.0.1:1", &failure),
+                     STATUS_BAD_CONFIG);
+    assert_non_null(strstr(failure.text, "control.listen has \"tls+tcp://10.0.0.1:1\""));
+    if (!works)
+        return;
+    become("router", "workers");
+    assert_int_equal(mailbox_url_check("control.listen", "tls+tcp://10.0.0.1:1", &failure),
+                     STATUS_OK);
+    assert_int_equal(mailbox_url_check("control.listen", "tcp://10.0.0.1:1", &failure),
+                     STATUS_BAD_CONFIG);
+}
+
+#define TEST(name) cmocka_unit_test_teardown(name, plain)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(a_router_and_a_worker_meet),          TEST(a_worker_of_another_role_is_not_taken),
+        TEST(a_worker_does_not_pass_for_a_router), TEST(only_workers_are_heard_by_a_router),
+        TEST(wrong_files_and_addresses_are_named),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
