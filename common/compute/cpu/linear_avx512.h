@@ -7,8 +7,12 @@
 #include <immintrin.h>
 
 #define T CPU_AVX512_TILE_ROWS
-// Without this gcc keeps the sums in memory.
+// Without this gcc keeps the sums in memory. Sanitizer builds optimise too little to follow it, and say so.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define UNROLL
+#else
 #define UNROLL _Pragma("GCC unroll 16")
+#endif
 #define Q4_BYTES (T * 16)
 #define Q8_BYTES (T * 32)
 #define SCALES_BYTES (T * 2)
