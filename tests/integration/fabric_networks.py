@@ -62,10 +62,10 @@ def test():
         wait_until_up()
         for family in (0, 1):
             sides = dict(host=ADDRESSES[HERE][family], far=ADDRESSES[THERE][family], namespace=THERE)
-            run("handoff-processes", "a_killed_prefill*", **sides)
-            run("handoff-processes", "a_killed_decode*", **sides)
+            run("handoff-processes", "*a_killed_prefill*", **sides)
+            run("handoff-processes", "*a_killed_decode*", **sides)
         sides = dict(host=ADDRESSES[HERE][0], far=ADDRESSES[THERE][0], namespace=THERE)
-        for only in ("a_stopped_prefill*", "a_stopped_decode*"):
+        for only in ("*a_stopped_prefill*", "*a_stopped_decode*"):
             run("handoff-processes", only, cut=f"ip link set {HERE} down", **sides)
             ip("-n", HERE, "link", "set", HERE, "up")
             wait_until_up()
