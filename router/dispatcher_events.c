@@ -93,7 +93,9 @@ static void requests_leave(dispatcher *d, const registry_worker *w, const error 
             x = x->all_next;
             continue;
         }
-        if (prefill && x->decode_spoke && x->early.size == 0) { // its part was done
+        // Its part was done; or it left with a goodbye, which it says when what it hands over is
+        // there: the one that goes on with it will speak, or say what failed.
+        if (prefill && ((x->decode_spoke && x->early.size == 0) || (x->moving && w->left))) {
             dispatcher_release(d, &x->prefill);
             x = x->all_next;
             continue;
