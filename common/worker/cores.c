@@ -109,6 +109,8 @@ static void lend(const char *folder, int core, int claim)
 
 void cores_busy(bool busy)
 {
+    if (own_count == 0)
+        return;
     for (int i = 0; busy != says_busy && i < own_count; i++)
         __atomic_store_n(own_busy[i], busy, __ATOMIC_RELAXED);
     says_busy = busy;

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# tags: integration
+# tags: integration slow
 # limit: 400
 """Field cases of the prefill/decode split and of the KV cache by name, on a tiny model: whatever happens between the two workers, answers are those of
 one worker alone, and every page comes back."""

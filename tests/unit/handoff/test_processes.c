@@ -1,4 +1,6 @@
 // limit: 120
+// tags: slow
+// Slow, because under the thread sanitizer transfers of a killed decode worker end later than it waits for.
 // Two processes over loopback TCP, one of which is killed or stopped at any moment. The other
 // process is this program again, started by exec with the name of its role.
 #include "peer.h"

@@ -1,3 +1,5 @@
+// tags: slow
+// Slow, because under the thread sanitizer a rest is noticed later than it waits for.
 // Facts about sharing the cores of a machine. Claims belong to processes, so each claimant is this
 // program again.
 #include "worker/cores.h"
