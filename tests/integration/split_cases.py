@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# tags: integration slow
+# tags: integration
 # limit: 400
 """Field cases of the prefill/decode split and of the KV cache by name, on a tiny model: whatever happens between the two workers, answers are those of
 one worker alone, and every page comes back."""
@@ -92,7 +92,7 @@ def b070_whole_prompts_that_are_known():
 
 
 def b077_the_first_token_already_ends_the_request():
-    prompt = text(3, 40)
+    prompt = text(3, 20)  # one chunk: pages of an earlier one may be on their way before the end is known
     with Split() as cluster:
         sent = cluster.sum("prefill", "handoff_bytes")
         ends = {"max_tokens": dict(max_tokens=1), "eos": dict(logit_bias={str(EOS): 100}, ignore_eos=False),

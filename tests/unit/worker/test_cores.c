@@ -1,5 +1,3 @@
-// tags: slow
-// Slow, because under the thread sanitizer a rest is noticed later than it waits for.
 // Facts about sharing the cores of a machine. Claims belong to processes, so each claimant is this
 // program again.
 #include "worker/cores.h"
@@ -38,12 +36,12 @@ static int claimant_main(const char *mode, const char *where)
 {
     char taken[256];
     cores_claim(mode, where, taken);
+    signal(SIGUSR1, on_work); // before a word is said: who hears it may send one at once
+    signal(SIGUSR2, on_rest);
     cpu_set_t set;
     sched_getaffinity(0, sizeof(set), &set);
     printf("%d %s\n", CPU_COUNT(&set), taken);
     fflush(stdout);
-    signal(SIGUSR1, on_work);
-    signal(SIGUSR2, on_rest);
     for (;;)
         pause();
     return 0;
