@@ -30,6 +30,8 @@ bool config_key_is_live(const config_program *program, const char *name);
 
 // "a whole number", "a size such as ...": completes "it must be".
 const char *config_type_wants(config_type type);
+// Bytes of a field of this type, in settings and in a config_value alike.
+size_t config_field_size(config_type type);
 // From the syntax of --set. The failure names the key.
 status config_value_parse(const config_key *key, const char *text, config_value *value,
                           error *failure);

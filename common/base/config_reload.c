@@ -10,20 +10,6 @@ bool config_key_is_live(const config_program *program, const char *name)
     return false;
 }
 
-static size_t field_size(config_type type)
-{
-    switch (type) {
-    case CONFIG_BOOL:
-        return sizeof(bool);
-    case CONFIG_STRING:
-        return sizeof(char *);
-    case CONFIG_STRINGS:
-        return sizeof(config_strings);
-    default:
-        return sizeof(int64_t);
-    }
-}
-
 // By what --print-config would show of them.
 static bool field_changed(const config_key *key, const void *old, const void *fresh)
 {
@@ -40,7 +26,7 @@ static bool field_changed(const config_key *key, const void *old, const void *fr
 static void field_swap(config_type type, void *left, void *right)
 {
     char kept[sizeof(config_strings)];
-    size_t size = field_size(type);
+    size_t size = config_field_size(type);
     memcpy(kept, left, size);
     memcpy(left, right, size);
     memcpy(right, kept, size);

@@ -244,8 +244,7 @@ void config_value_close(config_type type, config_value *value)
     *value = (config_value){ 0 };
 }
 
-// Where a value of this type lies in the union, and its size: what a field of the type looks like.
-static size_t field_size(config_type type)
+size_t config_field_size(config_type type)
 {
     switch (type) {
     case CONFIG_BOOL:
@@ -262,7 +261,7 @@ static size_t field_size(config_type type)
 config_value config_value_load(const config_key *key, const void *field)
 {
     config_value value = { 0 };
-    memcpy(&value, field, field_size(key->type));
+    memcpy(&value, field, config_field_size(key->type));
     return value;
 }
 
@@ -270,7 +269,7 @@ void config_value_store(const config_key *key, config_value *value, void *field)
 {
     config_value old = config_value_load(key, field);
     config_value_close(key->type, &old);
-    memcpy(field, value, field_size(key->type));
+    memcpy(field, value, config_field_size(key->type));
     *value = (config_value){ 0 };
 }
 
