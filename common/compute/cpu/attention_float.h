@@ -1,6 +1,14 @@
 // Attention over caches of floats: f32, f16, bf16 and fp8. K is [head_size][32 tokens], V [32
 // tokens][head_size]; products and sums are floats. A token's scale (fp8) multiplies its score and
 // its probability.
+//
+// A part of attention_kernels.h, which includes it behind attention_split.h; the level's file says
+// how many vectors and rows its registers hold (SCORE_VECTORS, VALUE_VECTORS, GROUP_ROWS). The way
+// in is attend_float. Everywhere: `size` is the head size; `q`, scores and values have one row for
+// each pair of query row and head, rows of scores are CPU_SPLIT_TOKENS apart; `ahead` is what comes
+// after the tile that is read, fetched meanwhile so that no load waits for memory. Where more than
+// DIRECT_ROWS rows look at a tile it is widened to floats first, once for all of them; a widened
+// number is the same number, so that which way a tile goes changes no bit.
 
 // Numbers i .. i + VF_LANES of a tile. `type` is a constant wherever this is inlined.
 static ALWAYS_INLINE vf numbers_at(tensor_type type, const uint8_t *tile, int64_t i)
@@ -14,6 +22,7 @@ static ALWAYS_INLINE vf numbers_at(tensor_type type, const uint8_t *tile, int64_
     return vf_load_bf16((const uint16_t *)tile + i);
 }
 
+// Of one number in a tile.
 static ALWAYS_INLINE int number_bytes(tensor_type type)
 {
     return type == TENSOR_F32 ? 4 : type == TENSOR_F8_E4M3 ? 1 : 2;
@@ -90,6 +99,7 @@ static ALWAYS_INLINE void add_dims(tensor_type type, int count, int width, const
         vf_store(values + (int64_t)r * size + d + i * VF_LANES, sums[r][i]);
 }
 
+// add_dims for all dims: wide groups of vectors first, then narrow ones.
 static ALWAYS_INLINE void add_rows(tensor_type type, int count, const float *p,
                                    const uint8_t *const *tiles, const uint8_t *const *ahead,
                                    int first, int last, int size, float *values)
@@ -138,6 +148,7 @@ static type_kernels kernels_of(tensor_type type)
     return (type_kernels){ scores_bf16, values_bf16 };
 }
 
+// widen, for a type that is known at run time only.
 static void widen_tile(tensor_type type, const uint8_t *tile, const uint8_t *ahead, int count,
                        float *wide)
 {
@@ -162,6 +173,8 @@ static void scale_tile(const cpu_attention_call *call, const uint8_t *tile, int 
     }
 }
 
+// Scores of every row and tile of the split where somebody sees something; the others stay
+// untouched. They are in powers of two: the scale has log2(e) in it.
 static void score_tiles(const cpu_attention_call *call, const visible *seen, row_range all,
                         float *k_wide, float *scores)
 {
@@ -222,6 +235,7 @@ static void add_values(const cpu_attention_call *call, const visible *seen, tens
     }
 }
 
+// One split of one call: maxima and sums to the call, values added to the call's zeros.
 static void attend_float(const cpu_attention_call *call, const visible *seen, row_range all,
                          const attention_room *room)
 {

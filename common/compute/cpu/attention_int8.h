@@ -4,6 +4,10 @@
 // Queries are rounded to 16 bits per row and head, probabilities times V's scale to 16 bits per row
 // and split; their products with the cache's bytes add up in 32 bits, exactly, in whatever order:
 // |sum| <= 32767 * 127 * 256. So rounding to 8 bits is the cache's alone.
+//
+// A part of attention_kernels.h, which includes it behind attention_split.h. The way in is
+// attend_int8. `wide` says that a tile was widened to 16 bits before, once for many rows: the
+// numbers are the same.
 
 // x as whole multiples of the returned scale; a NaN, and any q, where not all of x is finite.
 static float round_to_16(const float *x, int count, int16_t *q)

@@ -1,4 +1,8 @@
 // What the attention kernels of all cache types share; see attention_kernels.h.
+//
+// Split: CPU_SPLIT_TOKENS tokens at an absolute position, in tiles of CPU_TILE_TOKENS. Everything
+// here is in the vectors of the level whose file includes it, and runs on whichever compute thread
+// took the piece: it touches the call's own memory only.
 
 #define ALWAYS_INLINE inline __attribute__((always_inline))
 #define TOKEN_VECTORS (CPU_TILE_TOKENS / VF_LANES)
@@ -8,6 +12,7 @@
 #define LINE_BYTES 64
 #define LOG2_E 1.44269504088896341f // softmax is computed in powers of 2
 
+// Ask for the cache lines of `bytes` bytes; an address of nothing does no harm.
 static ALWAYS_INLINE void prefetch(const uint8_t *ahead, int bytes)
 {
     UNROLL for (int i = 0; i < bytes; i += LINE_BYTES) __builtin_prefetch(ahead + i, 0, 3);
@@ -62,6 +67,7 @@ static inline vf vf_exp2(vf x)
 
 // ---- one split --------------------------------------------------------------------------------
 
+// What one query row may look at: nothing behind itself, nothing before its window.
 typedef struct visible {
     int first, last; // tokens of the split: first <= t < last
 } visible;

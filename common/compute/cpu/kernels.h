@@ -1,6 +1,10 @@
 // The row kernels, written once in the vector operations of vector_<level>.h, which the including
 // file (kernels_<level>.c) includes first; attention_kernels.h follows. Private to those files.
 //
+// Each function below named by LEVEL(...) is a slot of cpu_level (cpu.h), whose comment there says
+// what it computes; the others are its parts. All of them run on a compute thread and touch only
+// what they are given.
+//
 // Order of sums, the same for a row whatever stands beside it: a norm adds lane i of every vector,
 // then the lanes.
 #include "compute/cpu/cpu.h"

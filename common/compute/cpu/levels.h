@@ -1,5 +1,11 @@
 // What the files of each level share: tile sizes and the tile kernels (linear_<level>.c) that the
 // level's table (kernels_<level>.c) lists.
+//
+// A level is a set of instructions: scalar runs everywhere, avx2 needs AVX2, FMA and F16C, avx512
+// needs AVX-512 F, BW, DQ, VL and VNNI (level.c asks the CPU). Tile sizes belong to a level because
+// a weight is packed for one level only. To add one: its sizes here, a vector_<level>.h, a
+// linear_<level>.c with a kernel for each type, a kernels_<level>.c that makes the table, and a row
+// in level.c.
 #pragma once
 
 #include "compute/cpu/cpu.h"

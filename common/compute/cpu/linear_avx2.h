@@ -1,4 +1,9 @@
 // What the AVX2 files of tile kernels share. Private to linear_avx2.c and linear_k_avx2.c.
+//
+// A tile is T output rows and 32 inputs (tiles.c draws it): the quants, then T scales, then T
+// minima where the type has any, all 16-bit floats. A lane is an output row, so nothing is summed
+// across lanes. vpmaddubsw adds pairs of products in 16 bits. For 4-bit weights that holds a whole
+// block: eight pairs a lane of at most 2 * 15 * 127 each are 30,480.
 #pragma once
 
 #include "compute/cpu/levels.h"

@@ -1,5 +1,11 @@
 // What the AVX-512 files of tile kernels share: linear_avx512.c, linear_k_avx512.c and
 // linear_wide_avx512.c. Private to them.
+//
+// A tile is T output rows and 32 inputs (tiles.c draws it): the quants, for 5 and 6 bits then
+// planes with the high bits, then T scales and, where the type has any, T minima. A lane is an
+// output row, so nothing is summed across lanes. Register k of a tile's eight holds inputs 4k ..
+// 4k+3 of all rows as unsigned bytes, which is what vpdpbusd wants on that side; signed types lie
+// higher by `surplus`, which the start of each integer sum takes back.
 #pragma once
 
 #include "compute/cpu/levels.h"
@@ -7,7 +13,8 @@
 #include <immintrin.h>
 
 #define T CPU_AVX512_TILE_ROWS
-// Without this gcc keeps the sums in memory. Sanitizer builds optimise too little to follow it, and say so.
+// Without this gcc keeps the sums in memory. Sanitizer builds optimise too little to follow it, and
+// say so.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define UNROLL
 #else
@@ -20,6 +27,7 @@
 #define Q5_BYTES (Q4_BYTES + PLANE_BYTES)
 #define Q6_BYTES (Q4_BYTES + 2 * PLANE_BYTES)
 
+// One register of a tile; T scales or minima; four inputs of one row in every lane.
 static inline __m512i bytes_at(const void *p)
 {
     return _mm512_loadu_si512(p);
@@ -60,6 +68,7 @@ static inline __attribute__((always_inline)) const cpu_panel_block *panel_of(inp
 
 #define SLOT(row) ((row) % CPU_PANEL_ROWS)
 
+// Far enough that memory has answered, near enough to stay in the nearest cache.
 #define PREFETCH_AHEAD 8192
 
 // Eight registers of weights against all rows, then the block's scales `d` and, where it has any,
@@ -90,6 +99,7 @@ static inline __attribute__((always_inline)) void block_of_weights(const __m512i
     }
 }
 
+// The eight registers of a tile, by type. Low nibbles are inputs 0..15, high ones 16..31.
 static inline __attribute__((always_inline)) void weights_of_4_bits(const uint8_t *tile, __m512i *w)
 {
     const __m512i low = _mm512_set1_epi8(15);
@@ -136,6 +146,8 @@ static inline __attribute__((always_inline)) void weights_of_6_bits(const uint8_
     }
 }
 
+// The kernel `name` for `rows` input rows: `bytes` of a tile, of which `quant_bytes` come before
+// the scales, made registers by `unpack`.
 #define QUANTISED_KERNEL(name, rows, bytes, quant_bytes, unpack, surplus, minima)                  \
     static void name##_##rows(const cpu_tile_call *call)                                           \
     {                                                                                              \
