@@ -40,16 +40,14 @@ static status score_print(const eval_options *o, const subject *s, const choices
     return STATUS_OK;
 }
 
-static status model_measure(const eval_options *o, const char *name, const question_list *list,
-                            error *failure)
+static status model_measure(const eval_options *o, const subject_name *name,
+                            const question_list *list, error *failure)
 {
-    subject_name parsed;
     subject s = { 0 };
     choices_score score;
     int32_t context;
     status result;
-    TRY(subject_name_parse(name, o->kv_types[0], &parsed, failure));
-    TRY(subject_open(&parsed, &s, failure));
+    TRY(subject_open(name, &s, failure));
     TRY(choices_context(&s, o->set, list, &context, failure));
     TRY(subject_load(&s, context, o->threads, o->level, failure));
     TRY(choices_run(&s, list, o->json ? answer_print : NULL, NULL, &score, failure));
@@ -63,11 +61,14 @@ status eval_choices(const eval_options *o, error *failure)
 {
     buffer bytes = { 0 };
     question_list list = { 0 };
+    static subject_name names[SUBJECT_NAMES_MAX];
+    int count;
     status result;
+    TRY(subject_names(o, names, &count, failure));
     TRY(subject_file_read(o->set, &bytes, failure));
     TRY(questions_read(o->set, buffer_slice(&bytes), &list, failure));
-    for (int i = 0; i < o->model_count; i++)
-        TRY(model_measure(o, o->models[i], &list, failure));
+    for (int i = 0; i < count; i++)
+        TRY(model_measure(o, &names[i], &list, failure));
 fail:
     questions_close(&list);
     buffer_close(&bytes);

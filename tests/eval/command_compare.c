@@ -8,6 +8,8 @@
 
 typedef struct comparison {
     const eval_options *options;
+    subject_name names[SUBJECT_NAMES_MAX];
+    int count;
     subject reference;
     reference stored, save;
     passage passage;
@@ -80,18 +82,22 @@ static status models_begin(comparison *c, error *failure)
 {
     const eval_options *o = c->options;
     int32_t context = passage_context(&c->run.plan);
-    subject_name name;
-    status result = STATUS_OK;
-    for (int i = 0; i < o->model_count; i++) {
-        TRY(subject_name_parse(o->models[i], o->kv_types[0], &name, failure));
-        TRY(subject_open(&name, &c->models[i], failure));
+    status result;
+    TRY(subject_names(o, c->names, &c->count, failure));
+    if (c->count > EVAL_MODELS_MAX)
+        return error_set(failure, STATUS_INVALID, "kv-type",
+                         "models and types of cache make %d comparisons; at most %d are held in "
+                         "memory at a time",
+                         c->count, EVAL_MODELS_MAX);
+    for (int i = 0; i < c->count; i++) {
+        TRY(subject_open(&c->names[i], &c->models[i], failure));
         TRY(subject_compare(&c->reference, &c->models[i], failure));
         c->model_list[i] = &c->models[i];
         c->run.plan.chunk = c->models[i].chunk; // one for all: it follows from the vocabulary
     }
     if (c->run.reference)
         TRY(subject_load(c->run.reference, context, o->threads, o->level, failure));
-    for (int i = 0; i < o->model_count; i++)
+    for (int i = 0; i < c->count; i++)
         TRY(subject_load(&c->models[i], context, o->threads, o->level, failure));
 fail:
     return result;
@@ -105,7 +111,7 @@ static status qualities_begin(comparison *c, error *failure)
     run->scored = walk_count(&run->plan, &windows);
     run->models = c->model_list;
     run->qualities = c->qualities;
-    run->count = c->options->model_count;
+    run->count = c->count;
     if (run->count == 0) {
         run->own = &c->own;
         TRY(quality_open(&c->own, c->reference.config.vocabulary, 0));
@@ -157,7 +163,7 @@ static status comparison_print(comparison *c, error *failure)
         printf("reference: %s, kv %s\n  NLL             %.6f over %lld tokens\n  perplexity      "
                "%.4f\n",
                c->reference.file, kv, nll, (long long)first->count, exp(nll));
-    for (int i = 0; i < c->options->model_count; i++)
+    for (int i = 0; i < c->count; i++)
         TRY(model_print(c, &c->models[i], &c->qualities[i], failure));
 fail:
     fflush(stdout);

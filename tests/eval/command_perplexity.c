@@ -33,15 +33,13 @@ static status result_print(const eval_options *o, const subject *s, const passag
     return STATUS_OK;
 }
 
-static status model_measure(const eval_options *o, const char *name, error *failure)
+static status model_measure(const eval_options *o, const subject_name *name, error *failure)
 {
-    subject_name parsed;
     subject s = { 0 }, *models[] = { &s };
     passage p = { 0 };
     quality q = { 0 };
     status result;
-    TRY(subject_name_parse(name, o->kv_types[0], &parsed, failure));
-    TRY(subject_open(&parsed, &s, failure));
+    TRY(subject_open(name, &s, failure));
     TRY(passage_open(o, &s, &p, failure));
     TRY(subject_load(&s, passage_context(&p.plan), o->threads, o->level, failure));
     TRY(quality_open(&q, s.config.vocabulary, 0));
@@ -60,9 +58,12 @@ fail:
 
 status eval_perplexity(const eval_options *o, error *failure)
 {
-    status result = STATUS_OK;
-    for (int i = 0; i < o->model_count; i++)
-        TRY(model_measure(o, o->models[i], failure));
+    static subject_name names[SUBJECT_NAMES_MAX];
+    int count;
+    status result;
+    TRY(subject_names(o, names, &count, failure));
+    for (int i = 0; i < count; i++)
+        TRY(model_measure(o, &names[i], failure));
 fail:
     return result;
 }

@@ -13,32 +13,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ROWS_MAX (EVAL_MODELS_MAX * EVAL_KV_TYPES_MAX)
 #define DECODE_SEQUENCES 32
 
 typedef struct evaluation {
     const eval_options *options;
-    subject_name names[ROWS_MAX];
-    table_row rows[ROWS_MAX];
+    subject_name names[SUBJECT_NAMES_MAX];
+    table_row rows[SUBJECT_NAMES_MAX];
     int count;
     question_list questions; // empty: no set was given
     buffer set;
     subject reference; // the first row's, loaded
 } evaluation;
-
-// Rows: every model with every KV type, or with its own.
-static status names_fill(evaluation *e, error *failure)
-{
-    const eval_options *o = e->options;
-    status result = STATUS_OK;
-    for (int m = 0; m < o->model_count; m++) {
-        int types = strstr(o->models[m], ",kv=") ? 1 : o->kv_type_count;
-        for (int k = 0; k < types; k++)
-            TRY(subject_name_parse(o->models[m], o->kv_types[k], &e->names[e->count++], failure));
-    }
-fail:
-    return result;
-}
 
 static status memory_fill(const eval_options *o, const subject *s, table_row *row, error *failure)
 {
@@ -219,7 +204,7 @@ status eval_table(const eval_options *o, error *failure)
     status result;
     CHECK(e);
     e->options = o;
-    TRY(names_fill(e, failure));
+    TRY(subject_names(e->options, e->names, &e->count, failure));
     if (o->set) {
         TRY(subject_file_read(o->set, &e->set, failure));
         TRY(questions_read(o->set, buffer_slice(&e->set), &e->questions, failure));

@@ -26,7 +26,7 @@ typedef struct option_row {
 // clang-format off
 static const option_row rows[] = {
     { 'm', "model", "FILE", OPTION_MODEL, 0, 0, 0, 0, "a GGUF file; FILE,kv=TYPE chooses its type of KV cache; may be repeated" },
-    { 'k', "kv-type", "A,B", OPTION_TYPES, 0, 0, 0, 0, "types of KV cache of models that name none (default f16)" },
+    { 'k', "kv-type", "A,B", OPTION_TYPES, 0, 0, 0, 0, "types of KV cache of models that name none, each with each (default f16); a reference takes the first" },
     { 'r', "reference", "FILE", OPTION_TEXT, AT(reference), 0, 0, 0, "the model to compare with, as --model" },
     { 'R', "reference-file", "RUN", OPTION_TEXT, AT(reference_file), 0, 0, 0, "a run that --save-reference stored, in place of --reference and --text" },
     { 'S', "save-reference", "RUN", OPTION_TEXT, AT(save_reference), 0, 0, 0, "store the reference's logits in a file" },

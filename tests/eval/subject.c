@@ -29,6 +29,20 @@ status subject_name_parse(const char *text, const char *kv_type, subject_name *n
     return STATUS_OK;
 }
 
+status subject_names(const eval_options *o, subject_name names[SUBJECT_NAMES_MAX], int *count,
+                     error *failure)
+{
+    status result = STATUS_OK;
+    *count = 0;
+    for (int m = 0; m < o->model_count; m++) {
+        int types = strstr(o->models[m], ",kv=") ? 1 : o->kv_type_count;
+        for (int k = 0; k < types; k++)
+            TRY(subject_name_parse(o->models[m], o->kv_types[k], &names[(*count)++], failure));
+    }
+fail:
+    return result;
+}
+
 // Kind and bytes of every token, in the order of their ids.
 static status vocabulary_digest(subject *s)
 {

@@ -5,6 +5,7 @@
 // thread.
 #pragma once
 
+#include "eval/options.h"
 #include "harness/forced/forced.h"
 #include "model/engine.h"
 #include "text/encoder.h"
@@ -35,6 +36,12 @@ typedef struct subject {
 // STATUS_INVALID with a sentence. `kv_type` is meant where the text names none.
 status subject_name_parse(const char *text, const char *kv_type, subject_name *name,
                           error *failure);
+
+// What the command line names: every model with every type of --kv-type, or with the type that it
+// names itself.
+#define SUBJECT_NAMES_MAX (EVAL_MODELS_MAX * EVAL_KV_TYPES_MAX)
+status subject_names(const eval_options *o, subject_name names[SUBJECT_NAMES_MAX], int *count,
+                     error *failure);
 
 status subject_open(const subject_name *name, subject *s, error *failure);
 // Room for `context` tokens; `threads` and `level` as the engine's settings.

@@ -58,6 +58,11 @@ def identity(model, folder):
     check(len(kept) == 1 and abs(kept[0]["nll"] - reference["nll"]) < 1e-7, f"{kept} is not {reference}")
     alone = lines("perplexity", "--model", model, *few)[0]
     check(abs(alone["nll"] - reference["nll"]) < 1e-9, f"{alone} {reference}")
+    # Every type of a list is measured, by each command that takes one.
+    both = lines("perplexity", "--model", model, "--kv-type", "f16,f32", *few)
+    check([line["kv_type"] for line in both] == ["f16", "f32"] and both[0]["nll"] == alone["nll"], f"{both}")
+    both = lines("compare", "--reference", model, "--model", model, "--kv-type", "f16,f32", *few)[1:]
+    check([line["kv_type"] for line in both] == ["f16", "f32"] and both[1] == other, f"{both} without {other}")
     overlapped = lines("perplexity", "--model", model, *few, "--stride", "64")[0]
     check(overlapped["windows"] == 2 and overlapped["scored"] < alone["scored"], f"{overlapped}")
 
