@@ -85,6 +85,9 @@ status config_set(const config_program *program, void *settings, const char *nam
     void *field = NULL;
     config_value parsed;
     const config_key *key = config_key_find(program, settings, name, &field);
+    const config_list *list = config_list_find(program, name);
+    if (list != NULL)
+        return config_list_parse(list, value, settings, failure);
     if (key == NULL)
         return config_key_unknown(program, name, failure);
     status result = config_value_parse(key, value, &parsed, failure);
@@ -108,11 +111,13 @@ void config_close(const config_program *program, void *settings)
             config_value_store(key, &nothing, (char *)settings + part->offset + key->offset);
         }
     }
+    for (size_t i = 0; i < program->list_count; i++)
+        config_list_close(&program->lists[i], settings);
     memset(settings, 0, program->settings_size);
 }
 
 // A default that does not pass its own check is a mistake in the table.
-static void set_defaults(const config_program *program, void *settings)
+void config_set_defaults(const config_program *program, void *settings)
 {
     memset(settings, 0, program->settings_size);
     for (size_t p = 0; p < program->part_count; p++) {
@@ -215,7 +220,7 @@ status config_open(const config_program *program, int argc, char **argv, void *s
     if (failure == NULL)
         failure = &unread;
     *failure = (error){ 0 };
-    set_defaults(program, settings);
+    config_set_defaults(program, settings);
     // Help must not depend on whether the rest of the command line is right.
     for (int at = 1; at < argc; at++)
         line.help |= strcmp(argv[at], "--help") == 0;

@@ -50,14 +50,32 @@ typedef struct config_part {
     size_t offset;
 } config_part;
 
-typedef struct config_program {
+// Groups of one kind: in a file NAME = ( { key = value; ... }, ... ), and --set takes the same text behind the =.
+typedef struct config_rows {
+    size_t count;
+    void *items; // [count] structs of the list's row
+} config_rows;
+
+typedef struct config_program config_program;
+
+typedef struct config_list {
+    const char *name;          // at the top of the file, without a dot
+    size_t offset;             // of a config_rows in the settings struct
+    const config_program *row; // the keys of one group; of it only parts, part_count and settings_size count
+    size_t max;                // groups at most
+    const char *help;          // a sentence
+} config_list;
+
+struct config_program {
     const char *name;      // "penstock-router"
     const char *summary;   // one sentence for --help
     const config_part *parts;
     size_t part_count;
     size_t settings_size;
     const char *const *live; // NULL-ended names of the keys that a running program takes again; NULL: none
-} config_program;
+    const config_list *lists; // groups that may be there several times; they are never live
+    size_t list_count;
+};
 
 // What the command line asks for.
 typedef enum config_action {

@@ -119,6 +119,46 @@ static status take_key(walk *w, const config_key *key, void *field, const config
     return result;
 }
 
+static status walk_group(walk *w, const config_setting_t *group, const char *prefix, int *line);
+
+// The groups of a list. Both passes store: a list replaces the one before as a whole, at the second.
+static status take_list(walk *w, const config_list *list, const config_setting_t *setting,
+                        int *line)
+{
+    config_rows rows = { 0 };
+    int count = config_setting_type(setting) == CONFIG_TYPE_LIST ? config_setting_length(setting)
+                                                                 : -1;
+    if (count < 0 || (size_t)count > list->max)
+        return error_set(w->failure, STATUS_BAD_CONFIG, list->name,
+                         "%s must be a list of at most %zu groups: ( { key = value; }, ... )",
+                         list->name, list->max);
+    rows.items = calloc((size_t)count + 1, list->row->settings_size);
+    if (rows.items == NULL)
+        return error_set(w->failure, STATUS_NO_MEMORY, list->name, "memory is short");
+    status result = STATUS_OK;
+    for (int i = 0; i < count && result == STATUS_OK; i++) {
+        const config_setting_t *group = config_setting_get_elem(setting, (unsigned)i);
+        void *row = (char *)rows.items + (size_t)i * list->row->settings_size;
+        walk inner = { list->row, row, true, w->failure };
+        config_set_defaults(list->row, row);
+        rows.count++;
+        if (config_setting_is_group(group))
+            result = walk_group(&inner, group, "", line);
+        else
+            result = error_set(w->failure, STATUS_BAD_CONFIG, list->name,
+                               "%s[%d] is %s; it must be a group of keys in braces", list->name, i,
+                               describe(group));
+    }
+    config_rows *field = (config_rows *)((char *)w->settings + list->offset);
+    if (result == STATUS_OK && w->storing) {
+        config_rows before = *field;
+        *field = rows;
+        rows = before;
+    }
+    config_rows_close(list, &rows);
+    return result;
+}
+
 // The settings of one group, whose dotted name is `prefix` ("" at the top). Depth is bounded by
 // config_scan_text. On failure `*line` is that of the setting at fault.
 static status walk_group(walk *w, const config_setting_t *group, const char *prefix, int *line)
@@ -132,7 +172,10 @@ static status walk_group(walk *w, const config_setting_t *group, const char *pre
         buffer_printf(&name, "%s%s%s", prefix, prefix[0] ? "." : "", config_setting_name(setting));
         *line = (int)config_setting_source_line(setting);
         const config_key *key = config_key_find(w->program, w->settings, name.data, &field);
-        if (key != NULL)
+        const config_list *list = config_list_find(w->program, name.data);
+        if (list != NULL)
+            result = take_list(w, list, setting, line);
+        else if (key != NULL)
             result = take_key(w, key, field, setting);
         else if (!config_group_exists(w->program, name.data))
             result = config_key_unknown(w->program, name.data, w->failure);

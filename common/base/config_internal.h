@@ -25,6 +25,17 @@ bool config_group_exists(const config_program *program, const char *name);
 // Fail with a sentence about a key that no table has, naming the one that is spelled most like it.
 status config_key_unknown(const config_program *program, const char *name, error *failure);
 
+// Every field of `settings` gets its default; what was there is overwritten.
+void config_set_defaults(const config_program *program, void *settings);
+
+// The list called `name`; NULL where there is none.
+const config_list *config_list_find(const config_program *program, const char *name);
+// From the syntax of --set, and append in the syntax of a file.
+status config_list_parse(const config_list *list, const char *text, void *settings, error *failure);
+void config_list_format(const config_list *list, const void *settings, buffer *out);
+void config_rows_close(const config_list *list, config_rows *rows);
+void config_list_close(const config_list *list, void *settings);
+
 // Whether a running program takes another value of it.
 bool config_key_is_live(const config_program *program, const char *name);
 

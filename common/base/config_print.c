@@ -63,6 +63,17 @@ void config_print_help(const config_program *program, buffer *out)
             buffer_append_byte(out, '\n');
         }
     }
+    for (size_t i = 0; i < program->list_count; i++) {
+        const config_list *list = &program->lists[i];
+        buffer_printf(out, "  %s\n      %s\n      at most %zu groups in a list, each with\n",
+                      list->name, list->help, list->max);
+        for (size_t k = 0; k < list->row->parts[0].section->count; k++) {
+            const config_key *key = &list->row->parts[0].section->keys[k];
+            buffer_printf(out, "      %s: %s ", key->name, key->help);
+            print_facts(list->row, key, out);
+            buffer_append_byte(out, '\n');
+        }
+    }
 }
 
 typedef struct listed_key {
@@ -134,4 +145,9 @@ void config_print_settings(const config_program *program, const void *settings, 
     buffer_printf(out, "# Settings of %s %s.\n", program->name, PENSTOCK_VERSION);
     print_level(&all, "", 0, 0);
     free(all.keys);
+    for (size_t i = 0; i < program->list_count; i++) {
+        buffer_printf(out, "# %s\n%s = ", program->lists[i].help, program->lists[i].name);
+        config_list_format(&program->lists[i], settings, out);
+        buffer_append_text(out, ";\n");
+    }
 }

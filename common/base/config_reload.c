@@ -48,6 +48,20 @@ static void section_take(const config_program *program, const config_part *part,
     }
 }
 
+static void lists_compare(const config_program *program, const void *settings, const void *fresh,
+                          const config_reload *reload)
+{
+    for (size_t i = 0; i < program->list_count; i++) {
+        buffer texts[2] = { { 0 }, { 0 } };
+        config_list_format(&program->lists[i], settings, &texts[0]);
+        config_list_format(&program->lists[i], fresh, &texts[1]);
+        if (!slice_equal(buffer_slice(&texts[0]), buffer_slice(&texts[1])))
+            reload->changed(program->lists[i].name, false, reload->context);
+        buffer_close(&texts[0]);
+        buffer_close(&texts[1]);
+    }
+}
+
 status config_read_again(const config_program *program, int argc, char **argv, void *settings,
                          const config_reload *reload, error *failure)
 {
@@ -64,6 +78,8 @@ status config_read_again(const config_program *program, int argc, char **argv, v
         result = reload->check(fresh, failure);
     for (size_t p = 0; result == STATUS_OK && p < program->part_count; p++)
         section_take(program, &program->parts[p], settings, fresh, reload);
+    if (result == STATUS_OK)
+        lists_compare(program, settings, fresh, reload);
     config_close(program, fresh);
     free(fresh);
     return result;

@@ -41,7 +41,25 @@ static const config_key http_keys[] = {
 };
 static const config_section http_section = { http_keys, sizeof(http_keys) / sizeof(http_keys[0]) };
 
+typedef struct backend_row {
+    char *name;
+    int64_t weight;
+    config_strings hosts;
+} backend_row;
+
+static const config_key backend_keys[] = {
+    { "name", CONFIG_STRING, offsetof(backend_row, name), "", 0, 0, "", "Its name.", NULL },
+    { "weight", CONFIG_INT, offsetof(backend_row, weight), "1", 0, 10, "", "A share.", NULL },
+    { "hosts", CONFIG_STRINGS, offsetof(backend_row, hosts), "", 0, 0, "", "Addresses.", NULL },
+};
+static const config_section backend_section = { backend_keys, 3 };
+static const config_part backend_part = { &backend_section, 0 };
+static const config_program backend_program = { .parts = &backend_part,
+                                                .part_count = 1,
+                                                .settings_size = sizeof(backend_row) };
+
 typedef struct settings {
+    config_rows backends;
     http_settings http;
     log_settings log;
     fault_settings fault;
@@ -53,8 +71,11 @@ static const config_part parts[] = {
     { &fault_config_section, offsetof(settings, fault) },
 };
 static const char *const live_keys[] = { "http.weight", "http.keys", "log.level", NULL };
+static const config_list lists[] = {
+    { "backends", offsetof(settings, backends), &backend_program, 2, "Where it goes." },
+};
 static const config_program program = {
-    "penstock-test", "a program of the tests.", parts, 3, sizeof(settings), live_keys
+    "penstock-test", "a program of the tests.", parts, 3, sizeof(settings), live_keys, lists, 1
 };
 
 static void open_defaults(settings *s)
@@ -326,9 +347,67 @@ static void live_keys_are_taken_again_and_others_named(void **state)
     unlink(path);
 }
 
+static const backend_row *backend(const settings *s, size_t i)
+{
+    return &((const backend_row *)s->backends.items)[i];
+}
+
+static void a_list_of_groups_is_read_from_files_and_set(void **state)
+{
+    (void)state;
+    settings s;
+    error failure;
+    open_defaults(&s);
+    assert_int_equal(s.backends.count, 0);
+    const char *text = "backends = ( { name = \"a\"; hosts = [\"x\", \"y\"]; },\n {} );";
+    assert_int_equal(config_load_text(&program, &s, "f", text, &failure), STATUS_OK);
+    assert_int_equal(s.backends.count, 2);
+    assert_string_equal(backend(&s, 0)->name, "a");
+    assert_int_equal(backend(&s, 0)->hosts.count, 2);
+    assert_int_equal(backend(&s, 1)->weight, 1); // every group has the defaults
+    // The list is replaced as a whole.
+    assert_int_equal(config_set(&program, &s, "backends", "({ name = \"b\"; weight = 7; })", &failure),
+                     STATUS_OK);
+    assert_int_equal(s.backends.count, 1);
+    assert_int_equal(backend(&s, 0)->weight, 7);
+    config_close(&program, &s);
+}
+
+static void what_a_list_may_not_hold_is_named(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *sentence;
+    } cases[] = {
+        { "backends = 1;", "f:1: backends must be a list of at most 2 groups" },
+        { "backends = ({}, {}, {});", "f:1: backends must be a list of at most 2 groups" },
+        { "backends = ({},\n 5);", "backends[1] is a whole number; it must be a group" },
+        { "backends = (\n{ weight = 11; });", "f:2: weight is 11" },
+        { "backends = ({ nam = \"a\"; });", "the key nam is not known; did you mean name?" },
+    };
+    settings s;
+    error failure;
+    open_defaults(&s);
+    assert_int_equal(config_set(&program, &s, "backends", "({ name = \"kept\"; })", &failure),
+                     STATUS_OK);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        assert_int_equal(config_load_text(&program, &s, "f", cases[i].text, &failure),
+                         STATUS_BAD_CONFIG);
+        if (!strstr(failure.text, cases[i].sentence))
+            fail_msg("%s: %s", cases[i].text, failure.text);
+        assert_string_equal(backend(&s, 0)->name, "kept");
+    }
+    // Nothing else can be set along with it.
+    assert_int_equal(config_set(&program, &s, "backends", "(); http = { port = 1; }", &failure),
+                     STATUS_BAD_CONFIG);
+    config_close(&program, &s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_list_of_groups_is_read_from_files_and_set),
+        cmocka_unit_test(what_a_list_may_not_hold_is_named),
         cmocka_unit_test(defaults_come_from_the_table),
         cmocka_unit_test(a_text_sets_every_type),
         cmocka_unit_test(a_fault_names_key_file_and_line_and_changes_nothing),
