@@ -273,7 +273,10 @@ void dispatcher_place(dispatcher *d, exchange *x, const policy_plan *plan)
 
 dispatcher_counts dispatcher_count(const dispatcher *d)
 {
-    return d->counts;
+    dispatcher_counts counts = d->counts;
+    if (d->queue.first)
+        counts.oldest_us = clock_now_us() - d->queue.first->queued_us;
+    return counts;
 }
 
 status dispatcher_open(router *r, dispatcher **opened, error *failure)

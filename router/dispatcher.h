@@ -20,6 +20,7 @@ void dispatcher_begin(dispatcher *d, http_request *http, request_kind kind);
 
 typedef struct dispatcher_counts {
     size_t parsing, waiting, running;
+    uint64_t oldest_us; // how long the request at the front of the line has waited
 } dispatcher_counts;
 dispatcher_counts dispatcher_count(const dispatcher *d);
 

@@ -39,14 +39,14 @@ static const metrics_spec specs[ROUTER_METRIC_COUNT] = {
     [ROUTER_METRIC_GENERATED_TOKENS] = COUNTER("penstock_generated_tokens_total",
         "Tokens that were billed to requests."),
     [ROUTER_METRIC_RETRIES] = COUNTER("penstock_retries_total",
-        "Further attempts by cause.", "reason"),
+        "Further attempts by cause: a worker lost, left or stuck, a ticket refused, failed or not sent, tokens that cannot be.", "reason"),
     [ROUTER_METRIC_FALLBACKS] = COUNTER("penstock_fallbacks_total",
-        "Requests that did not go the usual way, by reason.", "reason"),
+        "Requests that did not go the usual way: short_prompt, no_prefill_worker, handoff_failed, mixed_numeric_ids, other_version.", "reason"),
     [ROUTER_METRIC_MIGRATIONS] = COUNTER("penstock_migrations_total",
         "Answers that left a decode worker that drains: moved, failed, ended before, or recomputed for want of room.",
         "result"),
     [ROUTER_METRIC_STALE] = COUNTER("penstock_stale_messages_total",
-        "Reports of workers that were dropped: for ended requests, or of older attempts.", "kind"),
+        "Reports of workers that were dropped: ended_request, older_attempt, other_worker.", "kind"),
     [ROUTER_METRIC_VERSIONS] = COUNTER("penstock_version_requests_total",
                                        "Requests by the version of the model that they began on.",
                                        "fingerprint"),
@@ -57,13 +57,17 @@ static const metrics_spec specs[ROUTER_METRIC_COUNT] = {
     [ROUTER_METRIC_WORKERS_LOST] = COUNTER("penstock_workers_lost_total",
         "Workers that left, died or were replaced."),
     [ROUTER_METRIC_WORKERS] = GAUGE("penstock_workers",
-        "Workers by role and state.", "role", "state"),
+        "Workers by role and state: joining, alive, suspect, unhealthy, draining, cordoned.", "role", "state"),
     [ROUTER_METRIC_REQUESTS_NOW] = GAUGE("penstock_requests",
         "Requests at present: parsing, waiting, running.", "state"),
     [ROUTER_METRIC_CONNECTIONS] = GAUGE("penstock_http_connections",
         "Open client connections."),
+    [ROUTER_METRIC_WAITING_TIME] = GAUGE("penstock_queue_oldest_seconds",
+        "How long the request at the front of the line has waited; 0 where none waits."),
     [ROUTER_METRIC_CREDIT_PAGES] = GAUGE("penstock_credit_pages",
         "Page credits of this router by role: granted, spent.", "role", "state"),
+    [ROUTER_METRIC_CREDIT_SEQUENCES] = GAUGE("penstock_credit_sequences",
+        "Sequence credits of this router by role: granted, spent.", "role", "state"),
     [ROUTER_METRIC_POOL_PAGES] = GAUGE("penstock_pool_pages",
         "Pages of the workers' pools by role, as they report them: free, held, quarantined.",
         "role", "state"),
@@ -80,6 +84,37 @@ struct router_metrics {
     metrics *registry;
     metrics_spec specs[ROUTER_METRIC_COUNT];
     metrics_series *plain[ROUTER_METRIC_COUNT]; // of metrics without labels
+};
+
+// Series that alarms look at exist from the start: a rate over a series that appears with its first
+// event misses that event.
+static const struct {
+    router_metric metric;
+    const char *label;
+} known[] = {
+    { ROUTER_METRIC_REQUESTS, "stop" },
+    { ROUTER_METRIC_REQUESTS, "length" },
+    { ROUTER_METRIC_REQUESTS, "abort" },
+    { ROUTER_METRIC_REQUESTS, "error" },
+    { ROUTER_METRIC_REQUESTS, "rejected" },
+    { ROUTER_METRIC_RETRIES, "decode_worker_lost" },
+    { ROUTER_METRIC_RETRIES, "prefill_worker_lost" },
+    { ROUTER_METRIC_RETRIES, "worker_left" },
+    { ROUTER_METRIC_RETRIES, "worker_stuck" },
+    { ROUTER_METRIC_RETRIES, "refused" },
+    { ROUTER_METRIC_RETRIES, "failed" },
+    { ROUTER_METRIC_RETRIES, "send_failed" },
+    { ROUTER_METRIC_RETRIES, "token_gap" },
+    { ROUTER_METRIC_RETRIES, "bad_tokens" },
+    { ROUTER_METRIC_FALLBACKS, "short_prompt" },
+    { ROUTER_METRIC_FALLBACKS, "no_prefill_worker" },
+    { ROUTER_METRIC_FALLBACKS, "handoff_failed" },
+    { ROUTER_METRIC_FALLBACKS, "mixed_numeric_ids" },
+    { ROUTER_METRIC_FALLBACKS, "other_version" },
+    { ROUTER_METRIC_MIGRATIONS, "moved" },
+    { ROUTER_METRIC_MIGRATIONS, "failed" },
+    { ROUTER_METRIC_MIGRATIONS, "ended" },
+    { ROUTER_METRIC_MIGRATIONS, "recomputed" },
 };
 
 status router_metrics_open(router_metrics **opened)
@@ -102,10 +137,8 @@ status router_metrics_open(router_metrics **opened)
     for (size_t i = 0; i < ROUTER_METRIC_COUNT; i++)
         if (!specs[i].labels[0])
             m->plain[i] = metrics_series_of(m->registry, i, NULL);
-    // Series that alarms look at exist from the start.
-    static const char *const outcomes[] = { "stop", "length", "abort", "error", "rejected" };
-    for (size_t i = 0; i < sizeof outcomes / sizeof *outcomes; i++)
-        router_metrics_add(m, ROUTER_METRIC_REQUESTS, outcomes[i], NULL, 0);
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        router_metrics_add(m, known[i].metric, known[i].label, NULL, 0);
     router_metrics_set(m, ROUTER_METRIC_BUILD, PENSTOCK_VERSION, NULL, 1);
     *opened = m;
     return STATUS_OK;
@@ -152,4 +185,9 @@ double router_metrics_value(router_metrics *m, router_metric metric, const char 
 void router_metrics_render(router_metrics *m, buffer *out)
 {
     metrics_render(m->registry, out);
+}
+
+void router_metrics_describe(buffer *out)
+{
+    metrics_describe(specs, ROUTER_METRIC_COUNT, out);
 }

@@ -33,8 +33,10 @@ typedef enum router_metric {
     ROUTER_METRIC_WORKERS,      // role, state
     ROUTER_METRIC_REQUESTS_NOW, // state
     ROUTER_METRIC_CONNECTIONS,
-    ROUTER_METRIC_CREDIT_PAGES, // role, state
-    ROUTER_METRIC_POOL_PAGES,   // role, state
+    ROUTER_METRIC_WAITING_TIME,
+    ROUTER_METRIC_CREDIT_PAGES,     // role, state
+    ROUTER_METRIC_CREDIT_SEQUENCES, // role, state
+    ROUTER_METRIC_POOL_PAGES,       // role, state
     ROUTER_METRIC_READY,
     ROUTER_METRIC_DRAINING,
     ROUTER_METRIC_STARTED,
@@ -59,3 +61,5 @@ double router_metrics_value(router_metrics *m, router_metric metric, const char 
                             const char *label_two);
 // Append the Prometheus text.
 void router_metrics_render(router_metrics *m, buffer *out);
+// Append the table that deploy/METRICS.md shows.
+void router_metrics_describe(buffer *out);

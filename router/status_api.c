@@ -42,7 +42,7 @@ static void gauges_of_role(router *r, policy_role role)
     static const char *const states[] = { "alive",     "suspect",  "joining",
                                           "unhealthy", "draining", "cordoned" };
     double in_state[STATES] = { 0 }, granted = 0, spent = 0, pages_free = 0, held = 0,
-           quarantined = 0;
+           quarantined = 0, sequences = 0, sequences_spent = 0;
     for (size_t i = 0; i < registry_count(r->registry); i++) {
         const registry_worker *w = registry_at(r->registry, i);
         if (w->role != role)
@@ -51,6 +51,8 @@ static void gauges_of_role(router *r, policy_role role)
             in_state[k] += strcmp(states[k], registry_state_name(w)) == 0;
         granted += (double)w->page_credits;
         spent += (double)w->pages_spent;
+        sequences += w->sequences;
+        sequences_spent += w->sequences_spent;
         pages_free += (double)w->beat.pages_free;
         held += (double)w->beat.pages_held;
         quarantined += (double)w->beat.pages_quarantined;
@@ -61,6 +63,8 @@ static void gauges_of_role(router *r, policy_role role)
         router_metrics_set(m, ROUTER_METRIC_WORKERS, name, states[k], in_state[k]);
     router_metrics_set(m, ROUTER_METRIC_CREDIT_PAGES, name, "granted", granted);
     router_metrics_set(m, ROUTER_METRIC_CREDIT_PAGES, name, "spent", spent);
+    router_metrics_set(m, ROUTER_METRIC_CREDIT_SEQUENCES, name, "granted", sequences);
+    router_metrics_set(m, ROUTER_METRIC_CREDIT_SEQUENCES, name, "spent", sequences_spent);
     router_metrics_set(m, ROUTER_METRIC_POOL_PAGES, name, "free", pages_free);
     router_metrics_set(m, ROUTER_METRIC_POOL_PAGES, name, "held", held);
     router_metrics_set(m, ROUTER_METRIC_POOL_PAGES, name, "quarantined", quarantined);
@@ -90,6 +94,7 @@ void status_api_metrics(http_request *http, void *context)
     router_metrics_set(m, ROUTER_METRIC_REQUESTS_NOW, "running", NULL, (double)counts.running);
     router_metrics_set(m, ROUTER_METRIC_CONNECTIONS, NULL, NULL,
                        (double)http_server_connections(r->server));
+    router_metrics_set(m, ROUTER_METRIC_WAITING_TIME, NULL, NULL, (double)counts.oldest_us / 1e6);
     router_metrics_set(m, ROUTER_METRIC_READY, NULL, NULL, router_ready(r, reason));
     router_metrics_set(m, ROUTER_METRIC_DRAINING, NULL, NULL, r->draining);
     router_metrics_set(m, ROUTER_METRIC_STARTED, NULL, NULL, (double)r->started_s);

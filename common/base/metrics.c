@@ -283,9 +283,10 @@ static void render_series(metrics_series *s, buffer *out)
     buffer_printf(out, "%llu\n", (unsigned long long)count);
 }
 
+static const char *const kinds[] = { "counter", "gauge", "histogram" };
+
 void metrics_render(metrics *m, buffer *out)
 {
-    static const char *const kinds[] = { "counter", "gauge", "histogram" };
     pthread_mutex_lock(&m->lock);
     for (size_t i = 0; i < m->count; i++) {
         family *f = &m->families[i];
@@ -299,4 +300,16 @@ void metrics_render(metrics *m, buffer *out)
         render_series(&f->folded, out);
     }
     pthread_mutex_unlock(&m->lock);
+}
+
+void metrics_describe(const metrics_spec *specs, size_t count, buffer *out)
+{
+    buffer_append_text(out,
+                       "| metric | type | labels | what it says |\n| --- | --- | --- | --- |\n");
+    for (size_t i = 0; i < count; i++) {
+        buffer_printf(out, "| `%s` | %s |", specs[i].name, kinds[specs[i].kind]);
+        for (size_t k = 0; k < label_count(&specs[i]); k++)
+            buffer_printf(out, "%s `%s`", k ? "," : "", specs[i].labels[k]);
+        buffer_printf(out, " | %s |\n", specs[i].help);
+    }
 }

@@ -47,6 +47,9 @@ double metrics_value(const metrics_series *s); // histogram: the sum
 
 // Append the whole registry in the text exposition format 0.0.4.
 void metrics_render(metrics *m, buffer *out);
+// Append the table of `count` specs in Markdown, a row each: name, type, labels, help. A page for people holds it, and a
+// test compares the two.
+void metrics_describe(const metrics_spec *specs, size_t count, buffer *out);
 
 // Bounds for latencies in seconds: 1 ms to 120 s.
 extern const double metrics_latency_buckets[];

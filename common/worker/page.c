@@ -17,6 +17,7 @@ enum {
     SPEC_STEP_PREDICTED_SECONDS,
     SPEC_STEP_RATIO,
     SPEC_STEP_ROWS,
+    SPEC_BATCH,
     SPEC_HANDOFF_SECONDS,
     SPEC_HANDOFF_BYTES,
     SPEC_PAGES,
@@ -40,22 +41,23 @@ static const double handoff_bounds[] = { 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05
 // clang-format off
 static const metrics_spec specs[SPECS] = {
     [SPEC_TICKETS] = { "penstock_worker_tickets_total", METRICS_COUNTER, "Tickets that arrived.", { NULL }, NULL, 0 },
-    [SPEC_TOKENS] = { "penstock_worker_tokens_total", METRICS_COUNTER, "Tokens computed, and prompt tokens found in the prefix cache.", { "phase", NULL }, NULL, 0 },
-    [SPEC_PREEMPTIONS] = { "penstock_worker_preemptions_total", METRICS_COUNTER, "Sequences given back because the page pool was full.", { "class", NULL }, NULL, 0 },
+    [SPEC_TOKENS] = { "penstock_worker_tokens_total", METRICS_COUNTER, "Tokens computed, and prompt tokens found in the prefix cache: prefill, decode, cached.", { "phase", NULL }, NULL, 0 },
+    [SPEC_PREEMPTIONS] = { "penstock_worker_preemptions_total", METRICS_COUNTER, "Sequences given back because the page pool was full, by class: interactive, batch.", { "class", NULL }, NULL, 0 },
     [SPEC_OVERTAKES] = { "penstock_worker_overtakes_total", METRICS_COUNTER, "Tickets that entered before an earlier one that found no room.", { NULL }, NULL, 0 },
-    [SPEC_HANDOFFS] = { "penstock_worker_handoffs_total", METRICS_COUNTER, "Transfers of a KV cache that ended.", { "result", NULL }, NULL, 0 },
+    [SPEC_HANDOFFS] = { "penstock_worker_handoffs_total", METRICS_COUNTER, "Transfers of a KV cache that ended: delivered, failed, cancelled.", { "result", NULL }, NULL, 0 },
     [SPEC_STEP_SECONDS] = { "penstock_worker_step_seconds", METRICS_HISTOGRAM, "Duration of a step.", { NULL }, BOUNDS(step_bounds) },
     [SPEC_STEP_PREDICTED_SECONDS] = { "penstock_worker_step_predicted_seconds", METRICS_HISTOGRAM, "Duration of a step as it was predicted from its composition, once that is possible.", { NULL }, BOUNDS(step_bounds) },
     [SPEC_STEP_RATIO] = { "penstock_worker_step_predicted_ratio", METRICS_HISTOGRAM, "Duration of a step over the predicted one.", { NULL }, BOUNDS(ratio_bounds) },
     [SPEC_STEP_ROWS] = { "penstock_worker_step_rows", METRICS_HISTOGRAM, "Tokens computed in a step.", { NULL }, BOUNDS(row_bounds) },
+    [SPEC_BATCH] = { "penstock_worker_batch_sequences", METRICS_HISTOGRAM, "Answers that a step made a token of; steps without any are left out.", { NULL }, BOUNDS(row_bounds) },
     [SPEC_HANDOFF_SECONDS] = { "penstock_worker_handoff_seconds", METRICS_HISTOGRAM, "From the first page of a transfer to its last.", { NULL }, BOUNDS(handoff_bounds) },
-    [SPEC_HANDOFF_BYTES] = { "penstock_worker_handoff_bytes_total", METRICS_COUNTER, "Bytes of pages moved.", { "direction", NULL }, NULL, 0 },
-    [SPEC_PAGES] = { "penstock_worker_pages", METRICS_GAUGE, "Pages of the pool.", { "state", NULL }, NULL, 0 },
+    [SPEC_HANDOFF_BYTES] = { "penstock_worker_handoff_bytes_total", METRICS_COUNTER, "Bytes of pages moved: sent, received.", { "direction", NULL }, NULL, 0 },
+    [SPEC_PAGES] = { "penstock_worker_pages", METRICS_GAUGE, "Pages of the pool: free (also those of cached prefixes), held, quarantined.", { "state", NULL }, NULL, 0 },
     [SPEC_PAGES_EVICTED] = { "penstock_worker_pages_evicted_total", METRICS_COUNTER, "Cached pages of the pool that were given up for new ones.", { NULL }, NULL, 0 },
-    [SPEC_SEQUENCES] = { "penstock_worker_sequences", METRICS_GAUGE, "Sequences in the batch, and tickets that wait.", { "state", NULL }, NULL, 0 },
-    [SPEC_REFUSALS] = { "penstock_worker_refusals_total", METRICS_COUNTER, "Tickets that were not taken.", { "reason", NULL }, NULL, 0 },
-    [SPEC_FAILURES] = { "penstock_worker_failures_total", METRICS_COUNTER, "Tickets that were taken and given up.", { "reason", NULL }, NULL, 0 },
-    [SPEC_FALLBACKS] = { "penstock_worker_fallbacks_total", METRICS_COUNTER, "Things done in a worse way than planned.", { "kind", "reason", NULL }, NULL, 0 },
+    [SPEC_SEQUENCES] = { "penstock_worker_sequences", METRICS_GAUGE, "Sequences in the batch, and tickets that wait: running, waiting.", { "state", NULL }, NULL, 0 },
+    [SPEC_REFUSALS] = { "penstock_worker_refusals_total", METRICS_COUNTER, "Tickets that were not taken, by the status that says why.", { "reason", NULL }, NULL, 0 },
+    [SPEC_FAILURES] = { "penstock_worker_failures_total", METRICS_COUNTER, "Tickets that were taken and given up, by the status that says why.", { "reason", NULL }, NULL, 0 },
+    [SPEC_FALLBACKS] = { "penstock_worker_fallbacks_total", METRICS_COUNTER, "Things done in a worse way than planned: recompute (handoff), preemption (pages), transport (slow).", { "kind", "reason", NULL }, NULL, 0 },
     [SPEC_READY] = { "penstock_worker_ready", METRICS_GAUGE, "1 where tickets can be taken now.", { NULL }, NULL, 0 },
 };
 // clang-format on
@@ -96,6 +98,7 @@ static void series_make(page *p)
         metrics_series_of(p->registry, SPEC_STEP_PREDICTED_SECONDS, NULL);
     p->histograms[PAGE_STEP_RATIO] = metrics_series_of(p->registry, SPEC_STEP_RATIO, NULL);
     p->histograms[PAGE_STEP_ROWS] = metrics_series_of(p->registry, SPEC_STEP_ROWS, NULL);
+    p->histograms[PAGE_BATCH] = metrics_series_of(p->registry, SPEC_BATCH, NULL);
     p->histograms[PAGE_HANDOFF_SECONDS] =
         metrics_series_of(p->registry, SPEC_HANDOFF_SECONDS, NULL);
     p->gauges[PAGES_FREE] = labelled(p, SPEC_PAGES, "free");
@@ -265,4 +268,9 @@ void page_fallback(page *p, const char *kind, const char *reason)
 {
     const char *const labels[] = { kind, reason, NULL };
     metrics_add(metrics_series_of(p->registry, SPEC_FALLBACKS, labels), 1);
+}
+
+void page_describe(buffer *out)
+{
+    metrics_describe(specs, SPECS, out);
 }

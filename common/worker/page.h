@@ -32,6 +32,7 @@ typedef enum page_histogram {
     PAGE_STEP_PREDICTED_SECONDS,
     PAGE_STEP_RATIO,
     PAGE_STEP_ROWS,
+    PAGE_BATCH,
     PAGE_HANDOFF_SECONDS,
     PAGE_HISTOGRAMS
 } page_histogram;
@@ -51,3 +52,5 @@ void page_refused(page *p, status reason);
 void page_failed(page *p, status reason);
 // Something was done in a worse way than planned ("recompute", "preemption", "slow_transport").
 void page_fallback(page *p, const char *kind, const char *reason);
+// Append the table that deploy/METRICS.md shows.
+void page_describe(buffer *out);

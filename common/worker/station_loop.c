@@ -138,6 +138,8 @@ static void count_step(station *s, const engine_report *report)
                      (double)report->duration_us / (double)report->predicted_us);
     }
     page_observe(s->page, PAGE_STEP_ROWS, report->rows);
+    if (report->decode_rows > 0)
+        page_observe(s->page, PAGE_BATCH, report->decode_rows);
 }
 
 static void step(station *s)
