@@ -160,6 +160,7 @@ typedef struct backend_token_bias {
 // renormalised after each. Equal values rank by ascending id. Then the argmax over the kept tokens of
 // log p + Gumbel noise keyed by (seed, choice, output_index, token), base/random.h.
 typedef struct backend_sample {
+    int32_t row; // of the logits
     float temperature;
     float top_p, min_p, typical_p; // 1, 0, 1: off
     int32_t top_k;                 // 0: off
@@ -269,7 +270,7 @@ typedef struct backend_table {
     // Copy whole pages: pairs[2i] -> pairs[2i+1]. For copy-on-write.
     void (*kv_copy)(backend_queue *q, const kv_memory *kv, const int32_t *pairs, int count);
 
-    // Sampling: results[i] from row i of `logits`.
+    // Sampling: results[i] from row rows[i].row of `logits`, as often as it is named.
     void (*sample)(backend_queue *q, const backend_activation *logits, const backend_sample *rows,
                    int count, backend_sampled *results);
 

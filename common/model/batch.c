@@ -70,6 +70,7 @@ static void rows_add(engine *e, sequence *s, int32_t count)
         a->row_sequence[b->rows + i] = index;
     }
     int32_t first = s->computed / page_tokens, last = (s->computed + count - 1) / page_tokens;
+    bool draws = s->state == SEQUENCE_DECODING || s->computed + count == s->token_count;
     CHECK(last < s->page_count);
     for (int32_t page = first; page <= last; page++)
         CHECK(!kv_pool_kept(e->pool, s->pages[page])); // a known page is read-only
@@ -85,10 +86,21 @@ static void rows_add(engine *e, sequence *s, int32_t count)
     else
         e->work.prompt_pairs += (double)count * (s->computed + count);
     a->first_row[index + 1] = b->rows;
-    if (s->computed + count == s->token_count) {
-        a->logit_index[b->logit_rows] = b->rows - 1;
-        e->logit_sequences[b->logit_rows++] = s;
-    }
+    e->batch_logits[index] = draws ? b->logit_rows : -1;
+    // Each row of an answer has a token behind it; of a prompt only the last one.
+    int32_t drawn = s->state == SEQUENCE_DECODING ? count : 1;
+    for (int32_t i = 0; draws && i < drawn; i++)
+        a->logit_index[b->logit_rows++] = b->rows - drawn + i;
+}
+
+// The row of an answer, and the rows of its draft for which there are pages.
+static void answer_add(engine *e, sequence *s)
+{
+    int32_t page_tokens = e->kv.layout.page_tokens;
+    while (s->draft_count > 0 && s->computed + s->draft_count >= s->page_count * page_tokens &&
+           (s->page_count == e->pages_per_sequence || sequence_pages_take(e, s, 1) != STATUS_OK))
+        s->draft_count = s->page_count * page_tokens - s->computed - 1;
+    rows_add(e, s, 1 + s->draft_count);
 }
 
 // Tokens left, less what was computed for others since it was started.
@@ -183,7 +195,8 @@ bool batch_compose(engine *e, engine_report *report)
     pages_grow(e, report);
     for (int32_t i = 0; i < e->running_count; i++)
         if (e->running[i]->state == SEQUENCE_DECODING && e->running[i]->joined)
-            rows_add(e, e->running[i], 1);
+            answer_add(e, e->running[i]);
+    e->drafts = 0;
     report->decode_rows = e->batch.rows;
     prompts_compose(e);
     report->rows = e->batch.rows;

@@ -59,6 +59,7 @@ typedef struct engine_settings {
     int64_t mixed_tokens;  // rows of prompts in a step that has answers, at most
     int64_t mixed_step_us; // such a step is predicted to end within it
     int64_t batch_share;   // percent of a step's rows of prompts kept for the batch class
+    int64_t draft_tokens;  // rows of drafts in a step, at most
     int64_t growth_tokens; // room that every open answer keeps when another sequence is opened
 } engine_settings;
 extern const config_section engine_config_section; // keys "engine.*" and security.zero_pages
@@ -75,7 +76,7 @@ typedef struct engine_facts {
     int32_t pages; // in the pool
     int32_t vocabulary;
     int32_t context; // tokens of a sequence at most
-    int32_t max_sequences;
+    int32_t max_sequences, draft_tokens;
     int32_t threads;
     const char *level;
     size_t weight_bytes; // read by one decode step
@@ -128,6 +129,7 @@ typedef struct engine_token {
     sequence *sequence;
     void *owner;
     int32_t output_index; // 0 for the first token after the prompt
+    bool later;           // not the first one of its sequence in this step
     sequence_finish finish;
     backend_sampled sampled;
     uint64_t logits_hash; // hash64_of the row's floats [vocabulary], seed 0; 0 where not asked for
@@ -137,7 +139,10 @@ typedef struct engine_token {
 typedef struct engine_report {
     int32_t rows; // tokens computed; 0: there was nothing to do
     int32_t decode_rows, prefill_rows;
-    const engine_token *tokens; // tokens of sequences, at most one each
+    int32_t draft_rows; // of decode_rows: guessed tokens
+    // Tokens of sequences: one of each that was due, then the second ones of those whose drafts
+    // were right, and so on.
+    const engine_token *tokens;
     int32_t token_count;
     // Left the batch because a page was short. Their pages are given back already; they are still
     // open: the caller closes them and has them computed again.
@@ -178,6 +183,15 @@ void engine_sequence_start(engine *e, sequence *s);
 // would have ended the sequence; behind a right token of `tokens` the seat can then only be closed.
 status engine_sequence_place(engine *e, sequence *s, int32_t computed, const int32_t *tokens,
                              int32_t count);
+// Guess the tokens that a sequence will draw next. The next step computes a row for each of
+// `tokens` beside the sequence's own, and draws from these rows as long as what it draws is what
+// was guessed: the answer is the same as without, only sooner. Nothing of a wrong guess stays. Once
+// a sequence and step, at most. Returns how many of the tokens are taken: none where it does not
+// generate now, draft_tokens of all sequences together at most, none behind the sequence's end or
+// from a token on that would end it. The step drops those that find no page.
+int32_t engine_sequence_draft(engine *e, sequence *s, const int32_t *tokens, int32_t count);
+// What the last step computed for `s`: guessed tokens, and how many of them were drawn.
+void sequence_drafted(const sequence *s, int32_t *drafted, int32_t *accepted);
 // A sequence that generates leaves the batch, as it is between two steps.
 void engine_sequence_rest(engine *e, sequence *s);
 // Leave the batch and give the pages back. Pages that somebody holds (engine_page_hold) return when

@@ -30,7 +30,10 @@ struct sequence {
     int32_t *tokens;   // [context] request's tokens and generated ones
     int32_t token_count, prompt_count;
     int32_t computed, reused;
-    int32_t *pages; // [pages_per_sequence]
+    // Guessed tokens that the next step verifies; they lie in `tokens` behind token_count.
+    int32_t draft_count;
+    int32_t drafted, accepted; // of the last step that verified some
+    int32_t *pages;            // [pages_per_sequence]
     int32_t page_count;
     hash128 tenant;  // the request's prefix_salt
     hash128 chain;   // prefix hash behind the first `chained` pages
@@ -51,7 +54,7 @@ typedef struct step_arrays {
     int32_t *first_row;                         // [max_sequences + 1]
     int32_t *lengths;                           // [max_sequences]
     int32_t *tables;                            // [max_sequences][pages_per_sequence]
-    int32_t *logit_index;                       // [max_sequences]
+    int32_t *logit_index;                       // [max_sequences + draft_tokens]
     int32_t *copy_pair;                         // [2]
     backend_sample *samples;                    // [max_sequences]
     backend_sampled *results;                   // [max_sequences]
@@ -75,7 +78,9 @@ struct engine {
     backend_batch batch;
     sequence **batch_sequences; // [max_sequences] of the step, in the order of the batch
     int32_t *batch_rows;        // [max_sequences] rows of each
-    sequence **logit_sequences; // [max_sequences] by row of logits
+    int32_t *batch_logits;      // [max_sequences] first row of logits of each; -1: none
+    int32_t *drawing;           // [max_sequences] of the batch: more tokens may be drawn for them
+    int32_t drafts;             // rows that drafts take in the next step
     sequence *slots;            // [max_sequences]
     int32_t open_count;
     sequence **running; // [max_sequences] started, oldest first
@@ -84,7 +89,7 @@ struct engine {
     cost_model cost;
     cost_work work;                               // of the step
     int32_t *sequence_tokens, *sequence_page_ids; // backing of the slots' arrays
-    engine_token *tokens;                         // [max_sequences] of the report
+    engine_token *tokens;                         // [max_sequences + draft_tokens] of the report
     sequence **preempted;                         // [max_sequences] of the report
     int32_t *sort_scratch;                        // [context]
     float *row;                                   // [head rows] for hashes of logits
@@ -109,6 +114,8 @@ void sequence_publish(engine *e, sequence *s);
 status sampler_check(const engine *e, const sequence_request *request, error *failure);
 // Copy the request's sampling parameters and build its counts and mask.
 void sampler_begin(engine *e, sequence *s, const sequence_request *request);
+// Whether `token` is one that ends the sequence wherever it is drawn.
+bool sampler_ends(const engine *e, const sequence *s, int32_t token);
 // The row for the next token of `s`, whose arrays stay valid until its token is added.
 backend_sample sampler_row(const sequence *s);
 // Whether `token`, generated next, ends the sequence.

@@ -119,7 +119,7 @@ static void counts_begin(engine *e, sequence *s)
         counts_add(e, s, s->tokens[i], 1);
 }
 
-static bool ends(const engine *e, const sequence *s, int32_t token)
+bool sampler_ends(const engine *e, const sequence *s, int32_t token)
 {
     const model_config *c = model_config_of(e->model);
     for (int32_t i = 0; i < s->stop_id_count; i++)
@@ -176,7 +176,7 @@ backend_sample sampler_row(const sequence *s)
 sequence_finish sampler_finish_of(const engine *e, const sequence *s, int32_t token)
 {
     int32_t count = s->token_count + 1;
-    if (ends(e, s, token))
+    if (sampler_ends(e, s, token))
         return SEQUENCE_STOP;
     if (count - s->prompt_count >= s->max_tokens || count >= e->facts.context)
         return SEQUENCE_LENGTH;

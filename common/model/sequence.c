@@ -145,6 +145,7 @@ status engine_sequence_open(engine *e, const sequence_request *request, sequence
     s->mode = request->mode;
     s->class = request->class;
     s->joined = false;
+    s->draft_count = s->drafted = s->accepted = 0;
     s->token_count = request->token_count;
     s->prompt_count = request->prompt_count;
     memcpy(s->tokens, request->tokens, (size_t)request->token_count * sizeof s->tokens[0]);
@@ -234,9 +235,36 @@ void engine_sequence_rest(engine *e, sequence *s)
     s->state = SEQUENCE_RESTING;
 }
 
+int32_t engine_sequence_draft(engine *e, sequence *s, const int32_t *tokens, int32_t count)
+{
+    CHECK(s->draft_count == 0);
+    if (s->state != SEQUENCE_DECODING || !s->joined)
+        return 0;
+    int32_t room = (int32_t)e->settings.step_tokens - e->facts.max_sequences;
+    room = (room < e->settings.draft_tokens ? room : (int32_t)e->settings.draft_tokens) - e->drafts;
+    int32_t left = s->max_tokens - (s->token_count - s->prompt_count);
+    left = left < e->facts.context - s->token_count ? left : e->facts.context - s->token_count;
+    room = room < left - 1 ? room : left - 1; // one token is drawn whatever the draft is
+    while (s->draft_count < count && s->draft_count < room) {
+        int32_t token = tokens[s->draft_count];
+        if (token < 0 || token >= e->facts.vocabulary || sampler_ends(e, s, token))
+            break;
+        s->tokens[s->token_count + s->draft_count++] = token;
+    }
+    e->drafts += s->draft_count;
+    return s->draft_count;
+}
+
+void sequence_drafted(const sequence *s, int32_t *drafted, int32_t *accepted)
+{
+    *drafted = s->drafted;
+    *accepted = s->accepted;
+}
+
 void sequence_leave(engine *e, sequence *s)
 {
     int32_t at = 0;
+    s->draft_count = 0;
     while (at < e->running_count && e->running[at] != s)
         at++;
     CHECK(at < e->running_count);

@@ -17,19 +17,17 @@ static void fault_logits(engine *e)
     e->table->activation_write(e->queue, model_logits(e->model), 0, 1, e->row);
 }
 
-static void step_run(engine *e)
+// Enqueue the draw of one token for each of `drawing`, from the row `round` behind its first.
+static void draw(engine *e, int32_t count, int32_t round)
 {
-    const backend_table *t = e->table;
-    int32_t count = e->batch.logit_rows;
-    if (!t->step_begin(e->queue, &e->batch))
-        model_forward(e->model, e->queue, &e->kv, &e->batch);
-    t->step_end(e->queue);
-    fault_logits(e);
-    for (int32_t i = 0; i < count; i++)
-        e->arrays.samples[i] = sampler_row(e->logit_sequences[i]);
+    for (int32_t i = 0; i < count; i++) {
+        e->arrays.samples[i] = sampler_row(e->batch_sequences[e->drawing[i]]);
+        e->arrays.samples[i].row = e->batch_logits[e->drawing[i]] + round;
+    }
     if (count > 0)
-        t->sample(e->queue, model_logits(e->model), e->arrays.samples, count, e->arrays.results);
-    t->queue_wait(e->queue, t->queue_submit(e->queue));
+        e->table->sample(e->queue, model_logits(e->model), e->arrays.samples, count,
+                         e->arrays.results);
+    e->table->queue_wait(e->queue, e->table->queue_submit(e->queue));
 }
 
 static uint64_t row_hash(engine *e, int32_t row)
@@ -38,15 +36,15 @@ static uint64_t row_hash(engine *e, int32_t row)
     return hash64_of(e->row, (size_t)e->facts.vocabulary * sizeof e->row[0], 0);
 }
 
-// Take in the token that row `row` of the logits gave its sequence.
-static void token_collect(engine *e, int32_t row, engine_token *token)
+// Take in the token that was drawn from row `row` of the logits.
+static void token_collect(engine *e, sequence *s, int32_t row, const backend_sampled *sampled,
+                          engine_token *token)
 {
-    sequence *s = e->logit_sequences[row];
     *token = (engine_token){
         .sequence = s,
         .owner = s->owner,
         .output_index = s->token_count - s->prompt_count,
-        .sampled = e->arrays.results[row],
+        .sampled = *sampled,
         .logits_hash = s->logits_hash ? row_hash(e, row) : 0,
         .finish = SEQUENCE_FAILED,
     };
@@ -63,17 +61,61 @@ static void token_collect(engine *e, int32_t row, engine_token *token)
     }
 }
 
+// What was drawn for each of `drawing`, of which those stay whose draft it confirms: the next row
+// was computed from this very token, so its logits count. Returns how many stay.
+static int32_t round_collect(engine *e, int32_t count, int32_t round, engine_report *report)
+{
+    int32_t stay = 0;
+    for (int32_t i = 0; i < count; i++) {
+        int32_t index = e->drawing[i];
+        sequence *s = e->batch_sequences[index];
+        const backend_sampled *sampled = &e->arrays.results[i];
+        bool confirmed = round < s->drafted && sampled->token == s->tokens[s->token_count];
+        if (round > 0)
+            s->computed++;
+        engine_token *token = &e->tokens[report->token_count++];
+        token_collect(e, s, e->batch_logits[index] + round, sampled, token);
+        token->later = round > 0;
+        if (!confirmed)
+            continue;
+        s->accepted++;
+        if (s->state == SEQUENCE_DECODING)
+            e->drawing[stay++] = index;
+    }
+    return stay;
+}
+
+// Rows of drafts count as computed only when the token that they were computed from was drawn.
+static int32_t drawing_begin(engine *e, engine_report *report)
+{
+    int32_t count = 0;
+    for (int32_t i = 0; i < e->batch.sequences; i++) {
+        sequence *s = e->batch_sequences[i];
+        s->drafted = s->draft_count;
+        s->draft_count = s->accepted = 0;
+        s->computed += e->batch_rows[i] - s->drafted;
+        report->draft_rows += s->drafted;
+        if (e->batch_logits[i] >= 0)
+            e->drawing[count++] = i;
+    }
+    return count;
+}
+
 void engine_step(engine *e, engine_report *report)
 {
     uint64_t begun_us = clock_now_us();
     *report = (engine_report){ .tokens = e->tokens, .preempted = e->preempted };
     if (!batch_compose(e, report))
         return;
-    step_run(e);
-    for (int32_t i = 0; i < e->batch.sequences; i++)
-        e->batch_sequences[i]->computed += e->batch_rows[i];
-    for (int32_t i = 0; i < e->batch.logit_rows; i++)
-        token_collect(e, i, &e->tokens[report->token_count++]);
+    if (!e->table->step_begin(e->queue, &e->batch))
+        model_forward(e->model, e->queue, &e->kv, &e->batch);
+    e->table->step_end(e->queue);
+    fault_logits(e);
+    int32_t count = drawing_begin(e, report);
+    for (int32_t round = 0; round == 0 || count > 0; round++) {
+        draw(e, count, round);
+        count = round_collect(e, count, round, report);
+    }
     report->duration_us = clock_now_us() - begun_us;
     e->prompt_rows += report->prefill_rows;
     cost_learn(&e->cost, &e->work, (double)report->duration_us);

@@ -102,32 +102,41 @@ void report_order(worker_router *router, uint64_t id, const error *failure)
 
 // ---- tokens ------------------------------------------------------------------------------------
 
+typedef struct token_row {
+    int32_t next; // of the same sequence; -1: none
+    Penstock__Token token;
+    int32_t top_ids[BACKEND_TOP_MAX];
+    float top_logprobs[BACKEND_TOP_MAX];
+} token_row;
+
 typedef struct row {
     worker_router *router; // NULL: sent
+    const job *job;
+    int32_t first, last; // of tokens; -1: none
     Penstock__TokenUpdate update;
     Penstock__RequestId id;
     Penstock__WorkerTimes times;
-    Penstock__Token token;
-    Penstock__Token *tokens[1];
-    int32_t top_ids[BACKEND_TOP_MAX];
-    float top_logprobs[BACKEND_TOP_MAX];
 } row;
 
 struct report_batch {
-    int32_t capacity, count;
-    row *rows;                       // [capacity]
+    int32_t capacity, count, token_count;
+    row *rows;                       // [capacity] one for each sequence
+    token_row *tokens;               // [capacity]
+    Penstock__Token **lists;         // [capacity] tokens of each row side by side
     Penstock__TokenUpdate **updates; // [capacity]
 };
 
-status report_batch_open(int32_t sequences, report_batch **opened)
+status report_batch_open(int32_t tokens, report_batch **opened)
 {
     report_batch *b = calloc(1, sizeof(*b));
     if (b == NULL)
         return STATUS_NO_MEMORY;
-    b->capacity = sequences;
-    b->rows = calloc((size_t)sequences, sizeof(b->rows[0]));
-    b->updates = calloc((size_t)sequences, sizeof(b->updates[0]));
-    if (b->rows == NULL || b->updates == NULL) {
+    b->capacity = tokens;
+    b->rows = calloc((size_t)tokens, sizeof(b->rows[0]));
+    b->tokens = calloc((size_t)tokens, sizeof(b->tokens[0]));
+    b->lists = calloc((size_t)tokens, sizeof(b->lists[0]));
+    b->updates = calloc((size_t)tokens, sizeof(b->updates[0]));
+    if (b->rows == NULL || b->tokens == NULL || b->lists == NULL || b->updates == NULL) {
         report_batch_close(b);
         return STATUS_NO_MEMORY;
     }
@@ -140,6 +149,8 @@ void report_batch_close(report_batch *b)
     if (b == NULL)
         return;
     free(b->rows);
+    free(b->tokens);
+    free(b->lists);
     free(b->updates);
     free(b);
 }
@@ -159,39 +170,58 @@ static Penstock__Finish finish_of(sequence_finish finish)
     return PENSTOCK__FINISH__FINISH_FAILED;
 }
 
-static void token_fill(row *r, const engine_token *from)
+static void token_add(report_batch *b, row *r, const engine_token *from)
 {
     const backend_sampled *sampled = &from->sampled;
-    penstock__token__init(&r->token);
-    r->token.id = sampled->token;
-    r->token.logprob = sampled->logprob;
-    r->token.logits_hash = from->logits_hash;
+    CHECK(b->token_count < b->capacity);
+    int32_t index = b->token_count++;
+    token_row *t = &b->tokens[index];
+    t->next = -1;
+    if (r->first < 0)
+        r->first = index;
+    else
+        b->tokens[r->last].next = index;
+    r->last = index;
+    r->update.n_tokens++;
+    penstock__token__init(&t->token);
+    t->token.id = sampled->token;
+    t->token.logprob = sampled->logprob;
+    t->token.logits_hash = from->logits_hash;
     size_t count = 0;
     while (count < BACKEND_TOP_MAX && sampled->top_tokens[count] >= 0) {
-        r->top_ids[count] = sampled->top_tokens[count];
-        r->top_logprobs[count] = sampled->top_logprobs[count];
+        t->top_ids[count] = sampled->top_tokens[count];
+        t->top_logprobs[count] = sampled->top_logprobs[count];
         count++;
     }
-    r->token.n_top_ids = r->token.n_top_logprobs = count;
-    r->token.top_ids = r->top_ids;
-    r->token.top_logprobs = r->top_logprobs;
-    r->tokens[0] = &r->token;
-    r->update.tokens = r->tokens;
-    r->update.n_tokens = 1;
+    t->token.n_top_ids = t->token.n_top_logprobs = count;
+    t->token.top_ids = t->top_ids;
+    t->token.top_logprobs = t->top_logprobs;
+}
+
+// The row of a job in this batch; a new one where it has none.
+static row *row_of(report_batch *b, const job *j, const engine_token *token)
+{
+    for (int32_t i = b->count - 1; token->later && i >= 0; i--)
+        if (b->rows[i].job == j)
+            return &b->rows[i];
+    CHECK(b->count < b->capacity);
+    row *r = &b->rows[b->count++];
+    r->router = j->router;
+    r->job = j;
+    r->first = r->last = -1;
+    r->id = request_id(&j->key);
+    penstock__token_update__init(&r->update);
+    r->update.request = &r->id;
+    r->update.attempt = j->key.attempt;
+    r->update.first_index = (uint32_t)token->output_index;
+    return r;
 }
 
 void report_batch_add(report_batch *b, job *j, const engine_token *token, bool handing_over)
 {
     if (j->router == NULL)
         return;
-    CHECK(b->count < b->capacity);
-    row *r = &b->rows[b->count++];
-    r->router = j->router;
-    r->id = request_id(&j->key);
-    penstock__token_update__init(&r->update);
-    r->update.request = &r->id;
-    r->update.attempt = j->key.attempt;
-    r->update.first_index = (uint32_t)token->output_index;
+    row *r = row_of(b, j, token);
     r->update.finish = finish_of(token->finish);
     r->update.cached_tokens = (uint32_t)j->cached_tokens;
     r->update.handing_over = handing_over;
@@ -201,11 +231,24 @@ void report_batch_add(report_batch *b, job *j, const engine_token *token, bool h
         j->told_times = true;
     }
     if (token->finish != SEQUENCE_FAILED) // no token was drawn
-        token_fill(r, token);
+        token_add(b, r, token);
+}
+
+// Lay the tokens of every row side by side, as messages want them.
+static void lists_fill(report_batch *b)
+{
+    int32_t used = 0;
+    for (int32_t i = 0; i < b->count; i++) {
+        row *r = &b->rows[i];
+        r->update.tokens = b->lists + used;
+        for (int32_t t = r->first; t >= 0; t = b->tokens[t].next)
+            b->lists[used++] = &b->tokens[t].token;
+    }
 }
 
 void report_batch_send(report_batch *b)
 {
+    lists_fill(b);
     for (int32_t i = 0; i < b->count; i++) {
         worker_router *router = b->rows[i].router;
         if (router == NULL)
@@ -223,5 +266,5 @@ void report_batch_send(report_batch *b)
         message.tokens = &batch;
         worker_send(router, &message);
     }
-    b->count = 0;
+    b->count = b->token_count = 0;
 }

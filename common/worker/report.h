@@ -12,10 +12,10 @@ void report_handed_over(const job *j, uint64_t bytes);
 void report_order(worker_router *router, uint64_t id, const error *failure);
 
 // Collects the tokens of a step and sends one message per router. Memory is taken once, for
-// `sequences` updates.
+// `tokens` of a step.
 typedef struct report_batch report_batch;
-status report_batch_open(int32_t sequences, report_batch **opened);
+status report_batch_open(int32_t tokens, report_batch **opened);
 void report_batch_close(report_batch *b);
-// The token of one job; at most `sequences` between two sends.
+// A token of a job, in their order; at most `tokens` between two sends.
 void report_batch_add(report_batch *b, job *j, const engine_token *token, bool handing_over);
 void report_batch_send(report_batch *b);

@@ -113,7 +113,7 @@ static status jobs_open(station *s, error *failure)
     int32_t jobs = 2 * f->max_sequences + (int32_t)s->config->queue.waiting + 64;
     status result = job_table_open(jobs, f->context / page_tokens + 2, &s->jobs);
     if (result == STATUS_OK)
-        result = report_batch_open(f->max_sequences, &s->batch);
+        result = report_batch_open(f->max_sequences + f->draft_tokens, &s->batch);
     s->biases = calloc(SEQUENCE_BIAS_MAX, sizeof(s->biases[0]));
     if (result == STATUS_OK && s->biases == NULL)
         result = STATUS_NO_MEMORY;
@@ -126,6 +126,8 @@ static status station_open(station *s, error *failure)
     char cores[256];
     backend_borrowed borrowed[CORES_BORROWED_MAX];
     engine_settings settings = s->config->engine;
+    if (s->role->mode == SEQUENCE_PROMPT)
+        settings.draft_tokens = 0; // nothing is generated
     if (s->config->engine.cores[0] == 0) {
         cores_claim(s->config->worker.cores, s->config->worker.run_folder, cores);
         if (s->config->worker.borrow)

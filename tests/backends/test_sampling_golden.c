@@ -195,6 +195,7 @@ static void draw_rows(sampler *s, const golden *g, const uint64_t *indices, int 
     for (int i = 0; i < count; i++) {
         s->samples[i] = g->sample;
         s->samples[i].output_index = indices[i];
+        s->samples[i].row = (int32_t)i;
     }
     s->d.table->sample(s->d.q, s->logits, s->samples, count, s->results);
     device_run(&s->d);

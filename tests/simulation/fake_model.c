@@ -257,7 +257,7 @@ static void tokens_sample(backend_queue *q, const backend_activation *logits,
     for (int i = 0; i < count; i++) {
         bool may_end = !rows[i].mask || (rows[i].mask[0] >> FAKE_MODEL_END_TOKEN & 1);
         results[i] = (backend_sampled){ .logprob = -1 };
-        results[i].token = fake_model_draw(q->backend->chains[i], rows[i].seed, may_end);
+        results[i].token = fake_model_draw(q->backend->chains[rows[i].row], rows[i].seed, may_end);
         for (int k = 0; k < BACKEND_TOP_MAX; k++)
             results[i].top_tokens[k] = -1;
     }
