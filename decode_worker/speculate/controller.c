@@ -1,0 +1,173 @@
+#include "decode_worker/speculate/controller.h"
+
+#include <math.h>
+
+acceptance acceptance_begin(double outcomes)
+{
+    return (acceptance){ .keep = 1 - 1 / outcomes };
+}
+
+static void outcome_add(acceptance *a, double accepted)
+{
+    a->accepted = a->accepted * a->keep + accepted;
+    a->rejected = a->rejected * a->keep + 1 - accepted;
+}
+
+void acceptance_add(acceptance *a, int32_t drafted, int32_t accepted)
+{
+    for (int32_t i = 0; i < accepted; i++)
+        outcome_add(a, 1);
+    if (accepted < drafted)
+        outcome_add(a, 0);
+}
+
+double acceptance_alpha(const acceptance *a, double prior, double weight)
+{
+    double total = a->accepted + a->rejected + weight;
+    return total > 0 ? (a->accepted + prior * weight) / total : prior;
+}
+
+void acceptance_interval(const acceptance *a, double *low, double *high)
+{
+    const double z = 1.96;
+    double n = a->accepted + a->rejected;
+    *low = 0;
+    *high = 1;
+    if (n <= 0)
+        return;
+    double p = a->accepted / n, spread = 1 + z * z / n;
+    double middle = (p + z * z / (2 * n)) / spread;
+    double half = z * sqrt(p * (1 - p) / n + z * z / (4 * n * n)) / spread;
+    *low = middle - half > 0 ? middle - half : 0;
+    *high = middle + half < 1 ? middle + half : 1;
+}
+
+// ---- cost -------------------------------------------------------------------------------------
+
+#define COST_MEMORY 32 // measurements that a point remembers
+
+void cost_curve_add(cost_curve *c, int32_t rows, double us)
+{
+    if (rows < 1 || rows > COST_ROWS_MAX || !(us > 0))
+        return;
+    double known = c->us[rows];
+    if (c->count[rows] > 0 && us > 2 * known)
+        us = 2 * known;
+    if (c->count[rows] < COST_MEMORY)
+        c->count[rows]++;
+    c->us[rows] += (us - known) / c->count[rows];
+}
+
+// The nearest measured point at or beyond `rows` in a direction; 0: none.
+static int32_t point_near(const cost_curve *c, int32_t rows, int32_t direction)
+{
+    for (int32_t i = rows; i >= 1 && i <= COST_ROWS_MAX; i += direction)
+        if (c->count[i] > 0)
+            return i;
+    return 0;
+}
+
+// Points above the last one go on with the slope from the first to the last.
+static double beyond(const cost_curve *c, int32_t last, int32_t rows)
+{
+    int32_t first = point_near(c, 1, 1);
+    double slope = c->us[last] / last;
+    if (first < last)
+        slope = fmax(0, (c->us[last] - c->us[first]) / (last - first));
+    return c->us[last] + slope * (rows - last);
+}
+
+double cost_curve_us(const cost_curve *c, int32_t rows)
+{
+    if (rows < 1)
+        return 0;
+    int32_t within = rows < COST_ROWS_MAX ? rows : COST_ROWS_MAX;
+    int32_t below = point_near(c, within, -1), above = point_near(c, within, 1);
+    if (!below)
+        return above ? c->us[above] : 0; // fewer rows than any known: as much as those
+    if (!above || rows > COST_ROWS_MAX)
+        return beyond(c, below, rows);
+    if (below == above)
+        return c->us[below];
+    double share = (double)(rows - below) / (above - below);
+    return c->us[below] + share * fmax(0, c->us[above] - c->us[below]);
+}
+
+// ---- choice -----------------------------------------------------------------------------------
+
+// The offer whose next guess is most likely right for its price; -1: none is left.
+static int32_t best_next(const offer *offers, const int32_t *taken, int32_t count)
+{
+    int32_t best = -1;
+    double most = 0;
+    for (int32_t i = 0; i < count; i++) {
+        if (taken[i] >= offers[i].count)
+            continue;
+        double chance = pow(offers[i].alpha, taken[i] + 1);
+        if (chance > most) {
+            most = chance;
+            best = i;
+        }
+    }
+    return best;
+}
+
+// The chances of one more guess fall with every guess, so taking the likeliest next one each time
+// passes through the best choice for every number of rows; the curve need not be smooth.
+double controller_choose(const cost_curve *c, int32_t rows, offer *offers, int32_t count,
+                         int32_t room, double limit_us, double margin)
+{
+    int32_t taken[COST_ROWS_MAX] = { 0 };
+    double base_us = cost_curve_us(c, rows), tokens = rows, draft_us = 0;
+    double best = 1 + margin;
+    bool found = false;
+    for (int32_t i = 0; i < count; i++)
+        offers[i].chosen = 0;
+    if (base_us <= 0 || rows < 1 || count > COST_ROWS_MAX)
+        return 1;
+    for (int32_t k = 1; k <= room; k++) {
+        int32_t next = best_next(offers, taken, count);
+        if (next < 0)
+            break;
+        taken[next]++;
+        tokens += pow(offers[next].alpha, taken[next]);
+        draft_us += offers[next].draft_us;
+        double us = cost_curve_us(c, rows + k) + draft_us;
+        if (limit_us > 0 && us > limit_us)
+            break;
+        double gain = tokens / rows * base_us / us;
+        if (gain < best)
+            continue;
+        best = gain;
+        found = true;
+        for (int32_t i = 0; i < count; i++)
+            offers[i].chosen = taken[i];
+    }
+    return found ? best : 1;
+}
+
+static double gain_of(double alpha, int32_t g, double ratio)
+{
+    double tokens = 1, chance = 1;
+    for (int32_t i = 0; i < g; i++)
+        tokens += chance *= alpha;
+    return tokens / ratio;
+}
+
+double controller_break_even(const cost_curve *c, int32_t rows, int32_t g, double draft_us)
+{
+    double base_us = cost_curve_us(c, rows), low = 0, high = 1;
+    if (base_us <= 0)
+        return 0;
+    double ratio = (cost_curve_us(c, rows * (1 + g)) + rows * g * draft_us) / base_us;
+    if (gain_of(1, g, ratio) <= 1)
+        return 1;
+    for (int i = 0; i < 40; i++) {
+        double middle = (low + high) / 2;
+        if (gain_of(middle, g, ratio) < 1)
+            low = middle;
+        else
+            high = middle;
+    }
+    return high;
+}

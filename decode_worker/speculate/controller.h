@@ -1,0 +1,73 @@
+// How many tokens to guess: arithmetic alone, no engine and no clock.
+//
+// A guess pays where the tokens that it is expected to bring are worth more than the time that its
+// rows add to the step. Both sides are measured:
+//
+//   acceptance  alpha = A / (A + R): A guessed tokens that were drawn, R guesses that ended with
+//   one
+//               that was not. What stands behind the first wrong token says nothing and is not
+//               counted, so that alpha is the maximum-likelihood estimate of a geometric law that
+//               was cut off, unlike accepted/drafted. Older outcomes count less.
+//   cost        microseconds of a step by its rows, as steps took them.
+//
+// With a chain of g guesses of chance alpha a sequence draws 1 + alpha + ... + alpha^g tokens
+// (Leviathan, Kalman, Matias 2023, "Fast inference from transformers via speculative decoding");
+// the best g of all sequences together has the largest sum of these over the predicted time of the
+// step.
+#pragma once
+
+#include "decode_worker/speculate/drafter.h"
+
+// ---- acceptance -------------------------------------------------------------------------------
+
+typedef struct acceptance {
+    double accepted, rejected; // sums of outcomes, each times `keep` per later outcome
+    double keep;               // 1 - 1/n: about n outcomes count
+} acceptance;
+
+acceptance acceptance_begin(double outcomes);
+// Of `drafted` guessed tokens the first `accepted` were drawn.
+void acceptance_add(acceptance *a, int32_t drafted, int32_t accepted);
+// The estimate, drawn towards `prior` as if `weight` outcomes had it.
+double acceptance_alpha(const acceptance *a, double prior, double weight);
+// Where alpha lies with 95 %: Wilson's interval. Of nothing known: 0 to 1.
+void acceptance_interval(const acceptance *a, double *low, double *high);
+
+// ---- cost -------------------------------------------------------------------------------------
+
+#define COST_ROWS_MAX 128
+
+// The time of a step without prompts, by its rows.
+typedef struct cost_curve {
+    double us[COST_ROWS_MAX + 1];    // smoothed
+    double count[COST_ROWS_MAX + 1]; // measurements that stand behind it; 0: unknown
+} cost_curve;
+
+// A step of `rows` rows took so long. More than twice what was expected counts as twice: somebody
+// else had the processor.
+void cost_curve_add(cost_curve *c, int32_t rows, double us);
+// Microseconds: measured, or between measured neighbours; above the last one the slope of the
+// measured ones goes on, and where only one is known every further row costs as much as that step's
+// row. 0 where nothing is known. It never falls with more rows.
+double cost_curve_us(const cost_curve *c, int32_t rows);
+
+// ---- choice -----------------------------------------------------------------------------------
+
+// One sequence's offer: so many guessed tokens, each right with this chance if those before it are.
+typedef struct offer {
+    double alpha;
+    int32_t count;   // tokens that could be guessed
+    double draft_us; // what each guessed token cost or will cost to make
+    int32_t chosen;  // the result
+} offer;
+
+// Choose `chosen` of each offer so that tokens per second of the step are highest, with at most
+// `room` guesses in all and no step predicted to take longer than `limit_us` (0: no limit).
+// Guesses that gain less than `margin` (0.02 is 2 %) are not made. `rows` are those of the step
+// without guesses. Returns the predicted gain: 1 where nothing was chosen.
+double controller_choose(const cost_curve *c, int32_t rows, offer *offers, int32_t count,
+                         int32_t room, double limit_us, double margin);
+
+// The alpha from which g guesses for each of `rows` sequences gain something: break-even. 1 where
+// none does, 0 where the cost is unknown.
+double controller_break_even(const cost_curve *c, int32_t rows, int32_t g, double draft_us);

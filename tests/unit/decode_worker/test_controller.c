@@ -1,0 +1,201 @@
+// How many tokens to guess: estimates, costs, and the choice, against exhaustive search.
+#include "decode_worker/speculate/controller.h"
+
+#include "base/random.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <setjmp.h>
+#include <cmocka.h>
+
+static uint64_t random_state;
+
+static double unit(void)
+{
+    return random_unit(random_mix(random_state++));
+}
+
+static void seed_print(void)
+{
+    const char *given = getenv("PENSTOCK_SEED");
+    random_state = given ? strtoull(given, NULL, 10) : random_system() % 1000000;
+    print_message("replay with PENSTOCK_SEED=%llu\n", (unsigned long long)random_state);
+    random_state <<= 32;
+}
+
+// A drafter whose tokens are right with a known chance, over guesses of all lengths.
+static void alpha_is_estimated_within_two_hundredths(void **state)
+{
+    (void)state;
+    seed_print();
+    const double known[] = { 0.3, 0.6, 0.9 };
+    for (int i = 0; i < 3; i++) {
+        acceptance a = acceptance_begin(4000);
+        for (int step = 0; step < 6000; step++) {
+            int32_t drafted = 1 + step % 8, accepted = 0;
+            while (accepted < drafted && unit() < known[i])
+                accepted++;
+            acceptance_add(&a, drafted, accepted);
+        }
+        double alpha = acceptance_alpha(&a, 0.5, 1), low, high;
+        acceptance_interval(&a, &low, &high);
+        // Four standard errors of 4,000 outcomes at most.
+        assert_true(fabs(alpha - known[i]) < 0.02 + 2 * sqrt(known[i] * (1 - known[i]) / 4000));
+        assert_true(low < alpha && alpha < high && high - low < 0.04);
+    }
+}
+
+// What stands behind the first wrong token is not counted.
+static void only_the_first_wrong_token_of_a_guess_counts(void **state)
+{
+    (void)state;
+    acceptance a = acceptance_begin(1e9);
+    acceptance_add(&a, 8, 3);
+    acceptance_add(&a, 4, 4);
+    assert_true(fabs(acceptance_alpha(&a, 0, 0) - 7.0 / 8) < 1e-6);
+    acceptance_add(&a, 0, 0);
+    assert_true(fabs(acceptance_alpha(&a, 0, 0) - 7.0 / 8) < 1e-6);
+}
+
+static void old_outcomes_are_forgotten(void **state)
+{
+    (void)state;
+    acceptance a = acceptance_begin(16);
+    for (int i = 0; i < 100; i++)
+        acceptance_add(&a, 8, 8);
+    assert_true(acceptance_alpha(&a, 0, 0) > 0.99);
+    for (int i = 0; i < 32; i++)
+        acceptance_add(&a, 8, 0);
+    assert_true(acceptance_alpha(&a, 0, 0) < 0.15);
+}
+
+static void nothing_known_is_the_prior_and_the_whole_interval(void **state)
+{
+    (void)state;
+    acceptance a = acceptance_begin(100);
+    double low, high;
+    acceptance_interval(&a, &low, &high);
+    assert_true(low == 0 && high == 1);
+    assert_true(acceptance_alpha(&a, 0.7, 0) == 0.7);
+}
+
+static void a_curve_goes_through_its_points_and_never_falls(void **state)
+{
+    (void)state;
+    cost_curve c = { 0 };
+    assert_true(cost_curve_us(&c, 4) == 0);
+    for (int i = 0; i < 10; i++)
+        cost_curve_add(&c, 1, 1000);
+    assert_true(cost_curve_us(&c, 1) == 1000);
+    assert_true(cost_curve_us(&c, 3) == 3000); // nothing else is known
+    for (int i = 0; i < 10; i++)
+        cost_curve_add(&c, 5, 1400);
+    assert_true(fabs(cost_curve_us(&c, 3) - 1200) < 1e-6);
+    assert_true(fabs(cost_curve_us(&c, 9) - 1800) < 1e-6);
+    cost_curve_add(&c, 7, 1300); // by chance
+    for (int32_t rows = 2; rows < 200; rows++)
+        assert_true(cost_curve_us(&c, rows) >= cost_curve_us(&c, rows - 1) - 101);
+    cost_curve_add(&c, 1, 1e9);
+    assert_true(cost_curve_us(&c, 1) < 1200);
+    cost_curve_add(&c, 0, 5);
+    cost_curve_add(&c, COST_ROWS_MAX + 1, 5);
+    cost_curve_add(&c, 3, NAN);
+    assert_true(c.count[3] == 0);
+}
+
+static double tokens_of(const offer *o, int32_t g)
+{
+    double tokens = 1, chance = 1;
+    for (int32_t i = 0; i < g; i++)
+        tokens += chance *= o->alpha;
+    return tokens;
+}
+
+// Every combination of the three offers.
+static double best_of_all(const cost_curve *c, const offer *o, int32_t room)
+{
+    double best = 1;
+    for (int32_t a = 0; a <= o[0].count; a++)
+        for (int32_t b = 0; b <= o[1].count; b++)
+            for (int32_t d = 0; d <= o[2].count; d++) {
+                if (a + b + d > room)
+                    continue;
+                double us = cost_curve_us(c, 3 + a + b + d) + a * o[0].draft_us +
+                            b * o[1].draft_us + d * o[2].draft_us;
+                double tokens = tokens_of(&o[0], a) + tokens_of(&o[1], b) + tokens_of(&o[2], d);
+                double gain = tokens / 3 * cost_curve_us(c, 3) / us;
+                best = gain > best ? gain : best;
+            }
+    return best;
+}
+
+static void the_choice_is_the_best_of_all(void **state)
+{
+    (void)state;
+    seed_print();
+    for (int i = 0; i < 300; i++) {
+        cost_curve c = { 0 };
+        double us = 500 + 1000 * unit();
+        for (int32_t rows = 1; rows <= 40; rows++) {
+            cost_curve_add(&c, rows, us);
+            us += rows % 8 == 0 ? 400 * unit() : 60 * unit(); // kernels work in blocks
+        }
+        double draft_us = i % 2 ? 0 : 30 * unit();
+        offer o[3];
+        for (int k = 0; k < 3; k++)
+            o[k] = (offer){ .alpha = unit(), .count = (int32_t)(9 * unit()), .draft_us = draft_us };
+        int32_t room = 1 + (int32_t)(24 * unit());
+        double gain = controller_choose(&c, 3, o, 3, room, 0, 0);
+        assert_true(fabs(gain - best_of_all(&c, o, room)) < 1e-9);
+        assert_true(o[0].chosen + o[1].chosen + o[2].chosen <= room);
+    }
+}
+
+static void nothing_is_guessed_below_break_even(void **state)
+{
+    (void)state;
+    cost_curve c = { 0 };
+    for (int32_t rows = 1; rows <= 16; rows++)
+        cost_curve_add(&c, rows, 1000 + 300 * (rows - 1));
+    double alpha = controller_break_even(&c, 1, 1, 0);
+    assert_true(fabs(alpha - 0.3) < 1e-6); // two rows cost 1.3 times one
+    offer o = { .alpha = alpha - 0.01, .count = 8 };
+    assert_true(controller_choose(&c, 1, &o, 1, 8, 0, 0) == 1 && o.chosen == 0);
+    o.alpha = alpha + 0.01;
+    assert_true(controller_choose(&c, 1, &o, 1, 8, 0, 0) > 1 && o.chosen > 0);
+    assert_true(controller_choose(&c, 1, &o, 1, 8, 0, 0.1) == 1 && o.chosen == 0);
+    o.alpha = 0.99;
+    controller_choose(&c, 1, &o, 1, 8, 2000, 0);
+    assert_int_equal(o.chosen, 3); // four rows take 1,900 us
+    cost_curve dear = { 0 };
+    for (int32_t rows = 1; rows <= 16; rows++)
+        cost_curve_add(&dear, rows, 1000.0 * rows);
+    assert_true(controller_break_even(&dear, 1, 4, 10) == 1);
+}
+
+static void an_unknown_cost_means_no_guess(void **state)
+{
+    (void)state;
+    cost_curve c = { 0 };
+    offer o = { .alpha = 0.99, .count = 8 };
+    assert_true(controller_choose(&c, 1, &o, 1, 8, 0, 0) == 1 && o.chosen == 0);
+    assert_true(controller_break_even(&c, 1, 4, 0) == 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(alpha_is_estimated_within_two_hundredths),
+        cmocka_unit_test(only_the_first_wrong_token_of_a_guess_counts),
+        cmocka_unit_test(old_outcomes_are_forgotten),
+        cmocka_unit_test(nothing_known_is_the_prior_and_the_whole_interval),
+        cmocka_unit_test(a_curve_goes_through_its_points_and_never_falls),
+        cmocka_unit_test(the_choice_is_the_best_of_all),
+        cmocka_unit_test(nothing_is_guessed_below_break_even),
+        cmocka_unit_test(an_unknown_cost_means_no_guess),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
