@@ -17,14 +17,14 @@ static void handle_completions(http_request *http, void *context)
     dispatcher_begin(r->dispatcher, http, REQUEST_COMPLETION);
 }
 
-static void append_model(const router *r, const char *name, buffer *out)
+static void append_model(const router *r, const served_model *model, slice name, buffer *out)
 {
     buffer_append_text(out, "{\"id\":");
-    buffer_append_json(out, slice_of(name));
+    buffer_append_json(out, name);
     buffer_printf(out,
                   ",\"object\":\"model\",\"created\":%" PRIu64
                   ",\"owned_by\":\"penstock\",\"max_model_len\":%u}",
-                  r->started_s, router_context(r));
+                  r->started_s, model_context(model));
 }
 
 static void handle_models(http_request *http, void *context)
@@ -32,10 +32,15 @@ static void handle_models(http_request *http, void *context)
     router *r = context;
     buffer out = { 0 };
     buffer_append_text(&out, "{\"object\":\"list\",\"data\":[");
-    append_model(r, r->model.identity.name, &out);
-    for (size_t i = 0; i < r->settings->aliases.count; i++) {
-        buffer_append_byte(&out, ',');
-        append_model(r, r->settings->aliases.items[i], &out);
+    for (size_t i = 0; i < r->models.count; i++) {
+        const served_model *model = &r->models.items[i];
+        if (i)
+            buffer_append_byte(&out, ',');
+        append_model(r, model, slice_of(model->prompt.identity.name), &out);
+        for (size_t k = 0; k < model->aliases->count; k++) {
+            buffer_append_byte(&out, ',');
+            append_model(r, model, slice_of(model->aliases->items[k]), &out);
+        }
     }
     buffer_append_text(&out, "]}");
     http_respond(http, 200, "application/json", buffer_slice(&out));
@@ -46,18 +51,14 @@ static void handle_model(http_request *http, void *context)
 {
     router *r = context;
     slice name = http_request_rest(http);
-    const char *found =
-        slice_equal(name, slice_of(r->model.identity.name)) ? r->model.identity.name : NULL;
-    for (size_t i = 0; !found && i < r->settings->aliases.count; i++)
-        if (slice_equal(name, slice_of(r->settings->aliases.items[i])))
-            found = r->settings->aliases.items[i];
-    if (!found) {
+    const served_model *model = models_find(&r->models, name);
+    if (!model) {
         http_respond_error(http, 404, NULL, "model", "model_not_found",
                            "there is no model of this name; see /v1/models");
         return;
     }
     buffer out = { 0 };
-    append_model(r, found, &out);
+    append_model(r, model, name, &out);
     http_respond(http, 200, "application/json", buffer_slice(&out));
     buffer_close(&out);
 }

@@ -10,14 +10,16 @@
 // ---- credits ----------------------------------------------------------------------------------
 
 // What a class holds is counted where requests stay: on decode workers.
-void dispatcher_spend(dispatcher *d, exchange_share *share, registry_worker *w, const exchange *x,
-                      uint64_t tokens, bool outstanding)
+void dispatcher_spend(exchange_share *share, registry_worker *w, const exchange *x, uint64_t tokens,
+                      bool outstanding)
 {
     *share =
         (exchange_share){ .serial = w->serial,
                           .pages = policy_pages(w->page_tokens, tokens),
                           .tokens = outstanding ? tokens : 0,
-                          .held = w->role == POLICY_DECODE ? &d->held[x->request.priority] : NULL };
+                          .held = w->role == POLICY_DECODE
+                                      ? &dispatcher_line_of(x)->held[x->request.priority]
+                                      : NULL };
     w->pages_spent += share->pages;
     w->tokens_outstanding += share->tokens;
     w->sequences_spent++;
@@ -254,15 +256,16 @@ void dispatcher_place(dispatcher *d, exchange *x, const policy_plan *plan)
     dispatcher_dequeue(d, x);
     x->state = EXCHANGE_RUNNING;
     d->counts.running++;
+    dispatcher_line_of(x)->running++;
     x->attempt++;
     x->attempt_tokens = 0;
     x->decode_spoke = false;
     x->by_prefill = prefill != NULL;
     buffer_clear(&x->early);
     x->numeric_id = decode->numeric_id;
-    dispatcher_spend(d, &x->decode, decode, x, tokens, prefill == NULL);
+    dispatcher_spend(&x->decode, decode, x, tokens, prefill == NULL);
     if (prefill)
-        dispatcher_spend(d, &x->prefill, prefill, x, tokens, true);
+        dispatcher_spend(&x->prefill, prefill, x, tokens, true);
     place_note(x, plan, decode, prefill);
     status result = dispatcher_tickets(d, x, decode, prefill);
     if (result != STATUS_OK) {
@@ -271,11 +274,22 @@ void dispatcher_place(dispatcher *d, exchange *x, const policy_plan *plan)
     }
 }
 
+dispatcher_counts dispatcher_count_model(const dispatcher *d, const served_model *model)
+{
+    const dispatcher_line *line = &d->lines[model->index];
+    return (dispatcher_counts){ .waiting = dispatcher_waiting(line),
+                                .running = line->running,
+                                .oldest_us =
+                                    line->first ? clock_now_us() - line->first->queued_us : 0 };
+}
+
 dispatcher_counts dispatcher_count(const dispatcher *d)
 {
     dispatcher_counts counts = d->counts;
-    if (d->queue.first)
-        counts.oldest_us = clock_now_us() - d->queue.first->queued_us;
+    for (size_t i = 0; i < d->router->models.count; i++) {
+        uint64_t waited_us = dispatcher_count_model(d, &d->router->models.items[i]).oldest_us;
+        counts.oldest_us = waited_us > counts.oldest_us ? waited_us : counts.oldest_us;
+    }
     return counts;
 }
 

@@ -23,6 +23,8 @@ typedef struct dispatcher_counts {
     uint64_t oldest_us; // how long the request at the front of the line has waited
 } dispatcher_counts;
 dispatcher_counts dispatcher_count(const dispatcher *d);
+// Those of one model; what is still parsed belongs to none.
+dispatcher_counts dispatcher_count_model(const dispatcher *d, const served_model *model);
 
 // The registry's hooks.
 void dispatcher_on_changed(void *context);

@@ -55,6 +55,7 @@ void dispatcher_retry(dispatcher *d, exchange *x, const char *reason, uint64_t c
     if (x->moving)
         dispatcher_migrated(d, x, "failed");
     d->counts.running--;
+    dispatcher_line_of(x)->running--;
     x->avoid = culprit;
     // A worker that dies soon after it took a request may have died of it.
     if (died)
@@ -447,7 +448,8 @@ void dispatcher_on_tick(void *context)
 {
     dispatcher *d = context;
     uint64_t now = clock_now_us();
-    admission_rate_tick(&d->rate, now, d->counts.waiting);
+    for (size_t i = 0; i < d->router->models.count; i++)
+        admission_rate_tick(&d->lines[i].rate, now, dispatcher_waiting(&d->lines[i]));
     // An end may end others too (room for the queue, and what follows from it): then begin again.
     for (exchange *x = d->all; x;)
         x = exchange_tick(d, x, now) ? d->all : x->all_next;

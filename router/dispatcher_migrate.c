@@ -25,7 +25,7 @@ static void move(dispatcher *d, exchange *x, registry_worker *to)
     dispatcher_release(d, &x->prefill); // its part is done
     x->prefill = x->decode;
     x->decode = (exchange_share){ 0 };
-    dispatcher_spend(d, &x->decode, to, x, tokens, false);
+    dispatcher_spend(&x->decode, to, x, tokens, false);
     x->moving = true;
     x->migrations++;
     x->attempt++;

@@ -52,7 +52,6 @@ typedef struct exchange {
     buffer body;
     status parse_result;
     error parse_failure;
-    uint32_t context;
 
     // Attempts.
     uint32_t attempt; // of the tickets that are out, from 1
@@ -87,20 +86,23 @@ typedef struct exchange {
 // workers may be alive and yet cut off from each other.
 #define HANDOFF_FAILURES_MAX 2
 
-// All that wait, by their order (router/admission.h).
-typedef struct exchange_queue {
+// What is counted for each model by itself: its line, all that wait by their order
+// (router/admission.h), and the credits of its workers.
+typedef struct dispatcher_line {
     exchange *first, *last;
     size_t waiting[ADMISSION_CLASSES];
-} exchange_queue;
+    size_t running;
+    exchange_held held[ADMISSION_CLASSES]; // on decode workers
+    exchange_held granted;                 // by usable decode workers, as the last round saw it
+    admission_rate rate;
+} dispatcher_line;
 
 struct dispatcher {
     router *router;
     http_timer *tick;
     exchange *all;
     exchange *buckets[EXCHANGE_BUCKETS];
-    exchange_queue queue;
-    exchange_held held[ADMISSION_CLASSES]; // on decode workers
-    exchange_held granted;                 // by usable decode workers, as the last round saw it
+    dispatcher_line lines[MODELS_MAX]; // by served_model.index
     dispatcher_counts counts;
     uint64_t next_number;
     bool pumping,
@@ -109,7 +111,6 @@ struct dispatcher {
     size_t view_capacity;
     token_list scratch; // a ticket's tokens
     buffer out;         // an answer being written
-    admission_rate rate;
 };
 
 // exchange.c
@@ -129,13 +130,16 @@ void exchange_parsed(exchange *x);
 // Into the line at its place, and out of it; both keep the counts.
 void dispatcher_enqueue(dispatcher *d, exchange *x);
 void dispatcher_dequeue(dispatcher *d, exchange *x);
-bool dispatcher_queue_full(const dispatcher *d, admission_class class);
+bool dispatcher_queue_full(const exchange *x);
+// That of its model; the request was parsed.
+dispatcher_line *dispatcher_line_of(const exchange *x);
+size_t dispatcher_waiting(const dispatcher_line *line); // of both classes
 // Place what can be placed, in the order of the line.
 void dispatcher_pump(dispatcher *d);
 // Where a running exchange could go on with the pages that it has.
 policy_plan dispatcher_plan_move(dispatcher *d, const exchange *x);
 // Seconds after which a refused client may come again, 1 to 60.
-int dispatcher_retry_after(const dispatcher *d);
+int dispatcher_retry_after(const exchange *x);
 
 // dispatcher.c
 // Out of the line: credits are spent and tickets sent, or it is tried again.
@@ -143,8 +147,8 @@ void dispatcher_place(dispatcher *d, exchange *x, const policy_plan *plan);
 // The share holds more pages than before.
 void dispatcher_grow(registry_worker *w, exchange_share *share, uint64_t pages);
 // Spend credits on a worker. `outstanding`: it computes the prompt.
-void dispatcher_spend(dispatcher *d, exchange_share *share, registry_worker *w, const exchange *x,
-                      uint64_t tokens, bool outstanding);
+void dispatcher_spend(exchange_share *share, registry_worker *w, const exchange *x, uint64_t tokens,
+                      bool outstanding);
 // Both workers of a plan get the same ticket, each with the other one's name; of an exchange that
 // moves, `prefill` gets the order to send.
 status dispatcher_tickets(dispatcher *d, exchange *x, registry_worker *decode,

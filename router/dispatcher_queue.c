@@ -15,11 +15,21 @@ static uint64_t order_of(const exchange *x)
                            (uint64_t)x->dispatcher->router->settings->batch_delay_us);
 }
 
+dispatcher_line *dispatcher_line_of(const exchange *x)
+{
+    return &x->dispatcher->lines[x->request.model->index];
+}
+
+size_t dispatcher_waiting(const dispatcher_line *line)
+{
+    return line->waiting[ADMISSION_INTERACTIVE] + line->waiting[ADMISSION_BATCH];
+}
+
 // From the end: that is where new requests belong. A further attempt keeps the place of its
 // arrival.
 void dispatcher_enqueue(dispatcher *d, exchange *x)
 {
-    exchange_queue *q = &d->queue;
+    dispatcher_line *q = dispatcher_line_of(x);
     exchange *before = q->last;
     x->state = EXCHANGE_WAITING;
     x->order = order_of(x);
@@ -41,7 +51,7 @@ void dispatcher_enqueue(dispatcher *d, exchange *x)
 
 void dispatcher_dequeue(dispatcher *d, exchange *x)
 {
-    exchange_queue *q = &d->queue;
+    dispatcher_line *q = dispatcher_line_of(x);
     if (x->queue_previous)
         x->queue_previous->queue_next = x->queue_next;
     else
@@ -53,17 +63,23 @@ void dispatcher_dequeue(dispatcher *d, exchange *x)
     x->queue_previous = x->queue_next = NULL;
     q->waiting[x->request.priority]--;
     d->counts.waiting--;
-    admission_rate_left(&d->rate, d->counts.waiting);
+    admission_rate_left(&q->rate, dispatcher_waiting(q));
 }
 
-bool dispatcher_queue_full(const dispatcher *d, admission_class class)
+bool dispatcher_queue_full(const exchange *x)
 {
-    return d->queue.waiting[class] >= (size_t)d->router->settings->queue_max[class];
+    int64_t class = x->request.priority;
+    return dispatcher_line_of(x)->waiting[class] >=
+           (size_t)x->dispatcher->router->settings->queue_max[class];
 }
 
-int dispatcher_retry_after(const dispatcher *d)
+// Its model may not be known yet.
+int dispatcher_retry_after(const exchange *x)
 {
-    return admission_retry_after(&d->rate, d->counts.waiting);
+    static const admission_rate unknown;
+    const dispatcher_line *line = x->request.model ? dispatcher_line_of(x) : NULL;
+    return line ? admission_retry_after(&line->rate, dispatcher_waiting(line))
+                : admission_retry_after(&unknown, 0);
 }
 
 // ---- what the policy sees ---------------------------------------------------------------------
@@ -102,14 +118,15 @@ static bool view_build(dispatcher *d, policy_view *view)
         d->view = grown;
         d->view_capacity = count;
     }
-    d->granted = (exchange_held){ 0 };
+    for (size_t i = 0; i < d->router->models.count; i++)
+        d->lines[i].granted = (exchange_held){ 0 };
     for (size_t i = 0; i < count; i++) {
         const registry_worker *w = registry_at(workers, i);
         d->view[i] = worker_view(w);
         if (w->role != POLICY_DECODE || !registry_usable(w))
             continue;
-        d->granted.pages += w->page_credits;
-        d->granted.sequences += w->sequences;
+        d->lines[w->model->index].granted.pages += w->page_credits;
+        d->lines[w->model->index].granted.sequences += w->sequences;
     }
     *view = (policy_view){ .workers = d->view,
                            .count = count,
@@ -147,23 +164,26 @@ policy_plan dispatcher_plan_move(dispatcher *d, const exchange *x)
 }
 
 // The worker's page size is not known before the choice; a class's share is not that exact.
-static bool class_has_room(const dispatcher *d, const exchange *x, const policy_view *view)
+static bool class_has_room(const dispatcher *d, const exchange *x)
 {
     uint32_t page_tokens = 0;
-    for (size_t i = 0; i < view->count && page_tokens == 0; i++)
-        if (view->workers[i].role == POLICY_DECODE)
-            page_tokens = view->workers[i].page_tokens;
+    for (size_t i = 0; i < registry_count(d->router->registry) && page_tokens == 0; i++) {
+        const registry_worker *w = registry_at(d->router->registry, i);
+        if (w->role == POLICY_DECODE && w->model == x->request.model)
+            page_tokens = w->page_tokens;
+    }
     double share = d->router->settings->share[x->request.priority];
-    const exchange_held *held = &d->held[x->request.priority];
+    const dispatcher_line *line = dispatcher_line_of(x);
+    const exchange_held *held = &line->held[x->request.priority];
     uint64_t tokens = x->request.prompt.count + x->stream.received.count;
-    return admission_share_allows(share, d->granted.pages, held->pages,
+    return admission_share_allows(share, line->granted.pages, held->pages,
                                   policy_pages(page_tokens, tokens)) &&
-           admission_share_allows(share, d->granted.sequences, held->sequences, 1);
+           admission_share_allows(share, line->granted.sequences, held->sequences, 1);
 }
 
 // ---- rounds -----------------------------------------------------------------------------------
 
-// A round over the line: the view, kept true while requests are placed, and what it has met.
+// A round over the line of a model: the view, kept true while requests are placed, and what it has met.
 typedef struct round {
     dispatcher *d;
     policy_view view;
@@ -206,9 +226,9 @@ static void room_keep(round *r, const exchange *x, const policy_ask *ask)
 }
 
 // Which versions have a decode worker that is usable, or at least alive.
-static bool versions_mark(const round *r, bool usable, bool marked[VERSIONS_MAX])
+static bool versions_mark(const round *r, const versions *v, bool usable,
+                          bool marked[VERSIONS_MAX])
 {
-    const versions *v = &r->d->router->versions;
     bool any = false;
     memset(marked, 0, VERSIONS_MAX * sizeof *marked);
     for (size_t i = 0; i < r->view.count; i++) {
@@ -238,12 +258,12 @@ static void version_choose(round *r, exchange *x)
 {
     static const bool all[VERSIONS_MAX] = { true, true, true, true, true, true, true, true };
     router *owner = r->d->router;
-    const versions *v = &owner->versions;
+    const versions *v = &x->request.model->versions;
     bool marked[VERSIONS_MAX];
     if (x->stream.received.count > 0 || version_lives(r, x->weights))
         return;
-    if (!versions_mark(r, true, marked))
-        versions_mark(r, false, marked);
+    if (!versions_mark(r, v, true, marked))
+        versions_mark(r, v, false, marked);
     size_t wanted = versions_choose(v, all, x->version_draw);
     size_t chosen = versions_choose(v, marked, x->version_draw);
     if (chosen == SIZE_MAX)
@@ -260,7 +280,7 @@ static void waiting_serve(round *r, exchange *x)
     dispatcher *d = r->d;
     if (x->not_before_us > r->now)
         return;
-    if (!class_has_room(d, x, &r->view)) {
+    if (!class_has_room(d, x)) {
         r->passed++;
         return;
     }
@@ -296,6 +316,20 @@ static void waiting_serve(round *r, exchange *x)
     }
 }
 
+// One line; false where another round is due, because the workers or the line changed.
+static bool line_serve(dispatcher *d, const policy_view *view, size_t index)
+{
+    round r = { .d = d, .view = *view, .now = clock_now_us() };
+    exchange *next;
+    for (exchange *x = d->lines[index].first; x && r.passed < PASS_MAX; x = next) {
+        next = x->queue_next;
+        waiting_serve(&r, x);
+        if (d->pump_again)
+            return false;
+    }
+    return true;
+}
+
 // Not re-entrant: whatever happens inside and makes room asks for another round.
 void dispatcher_pump(dispatcher *d)
 {
@@ -305,17 +339,12 @@ void dispatcher_pump(dispatcher *d)
     }
     d->pumping = true;
     do {
-        round r = { .d = d, .now = clock_now_us() };
+        policy_view view;
         d->pump_again = false;
-        if (d->queue.first == NULL || !view_build(d, &r.view))
+        if (d->counts.waiting == 0 || !view_build(d, &view))
             break;
-        exchange *next;
-        for (exchange *x = d->queue.first; x && r.passed < PASS_MAX; x = next) {
-            next = x->queue_next;
-            waiting_serve(&r, x);
-            if (d->pump_again) // the line and the workers may have changed under us
-                break;
-        }
+        for (size_t i = 0; i < d->router->models.count && line_serve(d, &view, i); i++)
+            ;
     } while (d->pump_again);
     d->pumping = false;
 }

@@ -118,8 +118,10 @@ static void exchange_detach(exchange *x)
 {
     if (x->state == EXCHANGE_WAITING)
         dispatcher_dequeue(x->dispatcher, x);
-    if (x->state == EXCHANGE_RUNNING)
+    if (x->state == EXCHANGE_RUNNING) {
         x->dispatcher->counts.running--;
+        dispatcher_line_of(x)->running--;
+    }
     x->state = EXCHANGE_IDLE;
 }
 
@@ -171,7 +173,7 @@ void exchange_fail(exchange *x, int status_code, const char *code, const char *m
     } else if (http) {
         if (status_code == 429 || status_code == 503) {
             char text[16];
-            snprintf(text, sizeof text, "%d", dispatcher_retry_after(d));
+            snprintf(text, sizeof text, "%d", dispatcher_retry_after(x));
             http_answer_field(http, "Retry-After", text);
         }
         http_respond_error(http, status_code, NULL, NULL, code, message);
@@ -198,7 +200,7 @@ static void exchange_refuse(exchange *x, int status_code, const char *code, cons
     http_request *http = x->http;
     if (status_code == 429) {
         char text[16];
-        snprintf(text, sizeof text, "%d", dispatcher_retry_after(x->dispatcher));
+        snprintf(text, sizeof text, "%d", dispatcher_retry_after(x));
         http_answer_field(http, "Retry-After", text);
     }
     x->http = NULL;
@@ -238,14 +240,15 @@ static uint64_t deadline_of(const exchange *x)
 // False: it was refused, because the line is full or so long that its answer would come too late.
 static bool may_wait(exchange *x)
 {
-    dispatcher *d = x->dispatcher;
-    if (dispatcher_queue_full(d, (admission_class)x->request.priority)) {
+    if (dispatcher_queue_full(x)) {
         exchange_refuse(x, 429, "queue_full", NULL, "too many requests are waiting already");
         return false;
     }
-    double wait_s = admission_wait_s(&d->rate, d->counts.waiting);
+    const dispatcher_line *line = dispatcher_line_of(x);
+    size_t ahead = dispatcher_waiting(line);
+    double wait_s = admission_wait_s(&line->rate, ahead);
     double left_s = (double)(x->deadline_us - x->queued_us) / 1e6;
-    if (x->deadline_us == 0 || d->counts.waiting == 0 || wait_s <= left_s)
+    if (x->deadline_us == 0 || ahead == 0 || wait_s <= left_s)
         return true;
     char message[160];
     snprintf(message, sizeof message,
@@ -289,10 +292,10 @@ void exchange_parsed(exchange *x)
     if (!x->request.sampling.has_seed)
         x->request.sampling.seed = (int64_t)seed_of(x);
     x->version_draw = versions_draw(http_request_field(x->http, "Idempotency-Key"), x->number);
-    stream_begin(&x->stream, &x->request, r->model.tokens);
+    stream_begin(&x->stream, &x->request, x->request.model->prompt.tokens);
     x->answer = (answer){ .id = x->id,
                           .created_s = clock_wall_s(),
-                          .model = r->model.identity.name,
+                          .model = x->request.model->prompt.identity.name,
                           .fingerprint = x->fingerprint,
                           .request = &x->request,
                           .stream = &x->stream };
@@ -304,14 +307,14 @@ void exchange_parsed(exchange *x)
     dispatcher_pump(d);
 }
 
-static void parse(exchange *x, slice body, encoder *e)
+static void parse(exchange *x, slice body, const model_encoders *e)
 {
     router *r = x->dispatcher->router;
-    request_rules rules = { &r->model, r->settings, x->context };
+    request_rules rules = { .models = &r->models, .settings = r->settings };
     x->parse_result = request_parse(&rules, x->kind, body, e, &x->request, &x->parse_failure);
 }
 
-static void parse_on_helper(void *context, encoder *e)
+static void parse_on_helper(void *context, const model_encoders *e)
 {
     exchange *x = context;
     parse(x, buffer_slice(&x->body), e);
@@ -333,7 +336,6 @@ void dispatcher_begin(dispatcher *d, http_request *http, request_kind kind)
         return;
     }
     x->state = EXCHANGE_PARSING;
-    x->context = router_context(r);
     d->counts.parsing++;
     http_request_on_close(http, on_client_gone, x);
     size_t under_way = d->counts.parsing + d->counts.waiting + d->counts.running;
@@ -347,7 +349,7 @@ void dispatcher_begin(dispatcher *d, http_request *http, request_kind kind)
         return;
     }
     if (body.size <= r->settings->offload_bytes) {
-        parse(x, body, r->encoder);
+        parse(x, body, &r->encoders);
         exchange_parsed(x);
         return;
     }

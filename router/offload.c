@@ -9,7 +9,7 @@
 struct offload {
     queue *todo, *finished;
     http_watch *watch;
-    encoder *encoder;
+    model_encoders encoders;
     pthread_t thread;
     bool running;
     size_t jobs, jobs_max; // submitted and not done; the loop's
@@ -28,7 +28,7 @@ static void *offload_run(void *context)
         if (!job)
             continue;
         if (!atomic_load(&o->ending))
-            job->work(job->context, o->encoder);
+            job->work(job->context, &o->encoders);
         CHECK(queue_push(o->finished, job) == STATUS_OK); // it has a place for every job
     }
 }
@@ -44,7 +44,7 @@ static void on_finished(void *context)
     free(job);
 }
 
-status offload_open(http_loop *loop, const tokenizer *tokens, size_t jobs_max, offload **opened,
+status offload_open(http_loop *loop, const models *served, size_t jobs_max, offload **opened,
                     error *failure)
 {
     offload *o = calloc(1, sizeof *o);
@@ -53,7 +53,7 @@ status offload_open(http_loop *loop, const tokenizer *tokens, size_t jobs_max, o
     o->jobs_max = jobs_max;
     if (queue_open(jobs_max + 1, &o->todo) != STATUS_OK ||
         queue_open(jobs_max, &o->finished) != STATUS_OK ||
-        encoder_open(tokens, &o->encoder) != STATUS_OK ||
+        model_encoders_open(served, &o->encoders) != STATUS_OK ||
         http_watch_open(loop, queue_event_fd(o->finished), on_finished, o, &o->watch) !=
             STATUS_OK ||
         pthread_create(&o->thread, NULL, offload_run, o) != 0) {
@@ -77,8 +77,7 @@ void offload_close(offload *o)
             on_finished(o);
     }
     http_watch_close(o->watch);
-    if (o->encoder)
-        encoder_close(o->encoder);
+    model_encoders_close(&o->encoders);
     if (o->todo)
         queue_close(o->todo);
     if (o->finished)

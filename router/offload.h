@@ -6,17 +6,17 @@
 #pragma once
 
 #include "net/http_loop.h"
-#include "text/encoder.h"
+#include "router/models.h"
 
 typedef struct offload offload;
 
 typedef struct offload_job {
-    void (*work)(void *context, encoder *e); // on the helper, with its encoder
-    void (*done)(void *context);             // on the loop
+    void (*work)(void *context, const model_encoders *e); // on the helper, with its encoders
+    void (*done)(void *context);                          // on the loop
     void *context;
 } offload_job;
 
-status offload_open(http_loop *loop, const tokenizer *tokens, size_t jobs_max, offload **opened,
+status offload_open(http_loop *loop, const models *served, size_t jobs_max, offload **opened,
                     error *failure);
 // Waits for the job at hand; jobs that were not begun are done without having worked.
 void offload_close(offload *o); // NULL is allowed

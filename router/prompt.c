@@ -4,8 +4,11 @@
 #include "checkpoint/gguf.h"
 
 #include <ctype.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+
+#define TEMPLATE_BYTES_MAX (1u << 20)
 
 // "dir/SmolLM2-135M-Instruct.Q4_1.gguf" to "SmolLM2-135M-Instruct".
 static void name_from_path(const char *path, char *name, size_t size)
@@ -39,27 +42,64 @@ fail:
     return result;
 }
 
-static status chat_read(const gguf *file, prompt_model *model, error *failure)
+static status chat_compile(slice source, prompt_model *model, error *failure)
 {
-    slice source;
-    if (!gguf_has(file, "tokenizer.chat_template", NULL))
-        return STATUS_OK;
-    status result = gguf_get_string(file, "tokenizer.chat_template", &source, failure);
-    if (result != STATUS_OK)
-        return result;
     return chat_open(source, tokenizer_token_bytes(model->tokens, tokenizer_bos(model->tokens)),
                      tokenizer_token_bytes(model->tokens, tokenizer_eos(model->tokens)),
                      &model->chat, failure);
 }
 
-status prompt_model_open(const char *path, const char *name, prompt_model *model, error *failure)
+// A template from a file of its own.
+static status template_read(const char *path, prompt_model *model, error *failure)
+{
+    buffer text = { .limit = TEMPLATE_BYTES_MAX };
+    char piece[4096];
+    size_t count;
+    FILE *file = fopen(path, "re");
+    if (!file)
+        return error_set(failure, STATUS_BAD_CONFIG, "chat_template",
+                         "cannot open the chat template %s: %s", path, strerror(errno));
+    while (!text.overflow && (count = fread(piece, 1, sizeof piece, file)) > 0)
+        buffer_append(&text, piece, count);
+    bool broken = ferror(file) != 0;
+    fclose(file);
+    status result = STATUS_OK;
+    if (broken)
+        result = error_set(failure, STATUS_BAD_CONFIG, "chat_template",
+                           "the chat template %s cannot be read", path);
+    else if (text.overflow)
+        result = error_set(failure, STATUS_BAD_CONFIG, "chat_template",
+                           "the chat template %s is larger than %u bytes", path,
+                           TEMPLATE_BYTES_MAX);
+    else
+        result = chat_compile(buffer_slice(&text), model, failure);
+    if (result != STATUS_OK && !broken && !text.overflow)
+        error_prefix(failure, "%s", path);
+    buffer_close(&text);
+    return result;
+}
+
+static status chat_read(const gguf *file, const char *template_path, prompt_model *model,
+                        error *failure)
+{
+    slice source;
+    if (template_path[0])
+        return template_read(template_path, model, failure);
+    if (!gguf_has(file, "tokenizer.chat_template", NULL))
+        return STATUS_OK;
+    status result = gguf_get_string(file, "tokenizer.chat_template", &source, failure);
+    return result == STATUS_OK ? chat_compile(source, model, failure) : result;
+}
+
+status prompt_model_open(const char *path, const char *name, const char *template_path,
+                         prompt_model *model, error *failure)
 {
     status result = STATUS_OK;
     gguf *file = NULL;
     *model = (prompt_model){ 0 };
     TRY(gguf_open(path, &file, failure));
     TRY(tokenizer_open(file, &model->tokens, failure));
-    TRY(chat_read(file, model, failure));
+    TRY(chat_read(file, template_path, model, failure));
     TRY(context_read(file, &model->context, failure));
     TRY(gguf_digest(file, &model->identity.weights, failure));
     model->identity.vocabulary = tokenizer_token_count(model->tokens);

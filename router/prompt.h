@@ -9,21 +9,31 @@
 // may use it, each with an encoder of its own.
 #pragma once
 
-#include "router/registry.h"
+#include "base/hash.h"
+#include "net/message.h"
 #include "text/chat.h"
 #include "text/encoder.h"
 
 #include <jansson.h>
 
+// What a worker must serve.
+typedef struct prompt_identity {
+    hash128 weights;
+    int32_t vocabulary; // ids below this must exist
+    char name[128];
+} prompt_identity;
+
 typedef struct prompt_model {
     tokenizer *tokens;
     chat *chat; // NULL: the file has no template, so only raw prompts are served
-    registry_model identity;
+    prompt_identity identity;
     uint32_t context; // tokens, as the file says
 } prompt_model;
 
-// `name` empty: derived from the file's name ("dir/A.Q4_1.gguf" is "A").
-status prompt_model_open(const char *path, const char *name, prompt_model *model, error *failure);
+// `name` empty: derived from the file's name ("dir/A.Q4_1.gguf" is "A"). `template_path` empty: the
+// template is the GGUF file's own.
+status prompt_model_open(const char *path, const char *name, const char *template_path,
+                         prompt_model *model, error *failure);
 void prompt_model_close(prompt_model *model); // zeroed is fine
 
 // Append the ids of a rendered conversation; `extra` may be NULL (chat_template_kwargs). More than

@@ -84,6 +84,19 @@ uint64_t registry_align(const registry_worker *w, uint64_t worker_us)
     return worker_us ? (uint64_t)((int64_t)worker_us - w->clock_offset_us) : 0;
 }
 
+void registry_context_follow(registry *r, served_model *model)
+{
+    uint32_t context = 0;
+    for (size_t i = 0; i < r->count; i++) {
+        const registry_worker *w = r->workers[i];
+        if (w->model == model && w->role == POLICY_DECODE && w->context > context)
+            context = w->context;
+    }
+    if (context == 0 || context > model->prompt.context)
+        context = model->prompt.context;
+    atomic_store_explicit(&model->context, context, memory_order_relaxed);
+}
+
 // ---- living and dying -------------------------------------------------------------------------
 
 void registry_lose(registry *r, registry_worker *w, status cause)
@@ -93,6 +106,7 @@ void registry_lose(registry *r, registry_worker *w, status cause)
         index++;
     r->workers[index] = r->workers[--r->count];
     index_leave(r, w);
+    registry_context_follow(r, w->model);
     r->lost++;
     log_warn("registry", "worker lost name %s role %s serial %llu cause \"%s\"", w->name,
              w->role == POLICY_DECODE ? "decode" : "prefill", (unsigned long long)w->serial,
@@ -288,9 +302,8 @@ static void on_events(void *context)
 
 // ---- opening ----------------------------------------------------------------------------------
 
-status registry_open(http_loop *loop, const router_settings *settings, const registry_model *model,
-                     uint64_t incarnation, const registry_hooks *hooks, registry **opened,
-                     error *failure)
+status registry_open(http_loop *loop, const router_settings *settings, models *served, uint64_t incarnation,
+                     const registry_hooks *hooks, registry **opened, error *failure)
 {
     status result = STATUS_OK;
     registry *r = calloc(1, sizeof *r);
@@ -298,8 +311,7 @@ status registry_open(http_loop *loop, const router_settings *settings, const reg
         return error_set(failure, STATUS_NO_MEMORY, "", "no memory for the registry");
     r->loop = loop;
     r->settings = settings;
-    r->model = model;
-    r->versions = (versions){ .own = model->weights };
+    r->models = served;
     r->incarnation = incarnation;
     r->hooks = *hooks;
     if (queue_open(EVENTS_MAX, &r->events) != STATUS_OK ||
@@ -320,11 +332,6 @@ status registry_open(http_loop *loop, const router_settings *settings, const reg
 fail:
     registry_close(r);
     return result;
-}
-
-void registry_versions(registry *r, const versions *allowed)
-{
-    r->versions = *allowed;
 }
 
 void registry_close(registry *r)

@@ -1,6 +1,6 @@
 // The workers: who has joined, who speaks, who is gone.
 //
-// A worker registers on the control socket; the registry checks that it serves the router's model
+// A worker registers on the control socket; the registry checks that it serves one of the router's models
 // and dials a pair of its own for that incarnation. From the first heartbeat on it may get work.
 // Silence makes it suspect, then dead; a closed pair, a goodbye, a broken message or a new
 // incarnation under the same name ends it at once. Whoever waits for its requests learns it from
@@ -13,8 +13,8 @@
 #include "net/mailbox.h"
 #include "net/message.h"
 #include "router/policy.h"
+#include "router/models.h"
 #include "router/settings.h"
-#include "router/versions.h"
 
 typedef struct registry registry;
 
@@ -50,7 +50,8 @@ typedef struct registry_worker {
     uint32_t page_tokens, context;
     uint32_t sequences;       // that this router may have open
     uint32_t sequences_spent; // by the dispatcher
-    hash128 weights;          // the version of the model
+    served_model *model;
+    hash128 weights; // the version of the model
     hash128 numeric_id;
     uint64_t page_credits;       // what this router may fill
     uint64_t pages_spent;        // by the dispatcher
@@ -87,22 +88,12 @@ typedef struct registry_hooks {
     void *context;
 } registry_hooks;
 
-// What a worker must serve: these weights, or other versions that registry_versions allows.
-typedef struct registry_model {
-    hash128 weights;
-    int32_t vocabulary; // ids below this must exist
-    char name[128];
-} registry_model;
-
-// Listen at settings->control_listen. Settings, model and loop must outlive it. STATUS_IO or
+// Listen at settings->control_listen; workers of these models may join, and their `context` follows
+// them. Settings, models and loop must outlive it. STATUS_IO or
 // BAD_CONFIG with a sentence that names the address.
-status registry_open(http_loop *loop, const router_settings *settings, const registry_model *model,
-                     uint64_t incarnation, const registry_hooks *hooks, registry **opened,
-                     error *failure);
+status registry_open(http_loop *loop, const router_settings *settings, models *served, uint64_t incarnation,
+                     const registry_hooks *hooks, registry **opened, error *failure);
 void registry_close(registry *r); // NULL is allowed; makes no calls
-// From now on workers of these versions may join; until then those of the model's own weights.
-// Copied.
-void registry_versions(registry *r, const versions *allowed);
 // The control socket's address with its real port.
 const char *registry_url(const registry *r);
 

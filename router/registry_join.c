@@ -20,29 +20,49 @@ static void control_reply(registry *r, mailbox_event *event, bool accepted, cons
     buffer_close(&bytes);
 }
 
+static served_model *model_of(const registry *r, const Penstock__ModelIdentity *theirs)
+{
+    hash128 weights;
+    memcpy(&weights, theirs->weights.data, sizeof weights);
+    return models_of_weights(r->models, weights);
+}
+
+static status stranger_refuse(const registry *r, const Penstock__ModelIdentity *theirs,
+                              error *failure)
+{
+    char digits[33];
+    hash128 weights;
+    buffer ours = { .limit = 400 };
+    for (size_t i = 0; i < r->models->count; i++) {
+        const prompt_identity *own = &r->models->items[i].prompt.identity;
+        hash128_format(own->weights, digits);
+        buffer_printf(&ours, "%s\"%s\", %s", i ? ", " : "", own->name, digits);
+    }
+    memcpy(&weights, theirs->weights.data, sizeof weights);
+    hash128_format(weights, digits);
+    error_set(failure, STATUS_PEER_MISMATCH, "model",
+              "the worker serves other weights (\"%s\", %s) than this router's %s, and "
+              "policy.versions does not list them",
+              theirs->name, digits, ours.data ? ours.data : "");
+    buffer_close(&ours);
+    return STATUS_PEER_MISMATCH;
+}
+
 static status numbers_check(const registry *r, const Penstock__Register *m, error *failure)
 {
     const Penstock__ModelIdentity *model = m->model;
-    hash128 weights;
-    if (!model || model->weights.len != sizeof weights || model->numeric_id.len != sizeof weights)
+    if (!model || model->weights.len != sizeof(hash128) ||
+        model->numeric_id.len != sizeof(hash128))
         return error_set(
             failure, STATUS_PEER_MISMATCH, "model",
             "the registration lacks the model's weights or numeric id (16 bytes each)");
-    memcpy(&weights, model->weights.data, sizeof weights);
-    if (!versions_allow(&r->versions, weights)) {
-        char theirs[33], ours[33];
-        hash128_format(weights, theirs);
-        hash128_format(r->model->weights, ours);
-        return error_set(
-            failure, STATUS_PEER_MISMATCH, "model",
-            "the worker serves other weights (\"%s\", %s) than this router's \"%s\", %s, and "
-            "policy.versions does not list them",
-            model->name, theirs, r->model->name, ours);
-    }
-    if (model->vocabulary < (uint32_t)r->model->vocabulary)
+    const served_model *served = model_of(r, model);
+    if (!served)
+        return stranger_refuse(r, model, failure);
+    if (model->vocabulary < (uint32_t)served->prompt.identity.vocabulary)
         return error_set(failure, STATUS_PEER_MISMATCH, "model.vocabulary",
                          "the worker's vocabulary has %u tokens; the tokenizer has %d",
-                         model->vocabulary, r->model->vocabulary);
+                         model->vocabulary, served->prompt.identity.vocabulary);
     if (model->page_tokens == 0 || model->context == 0 || m->sequences == 0 || m->page_credits == 0)
         return error_set(failure, STATUS_PEER_PROTOCOL, "",
                          "page_tokens, context, sequences and page_credits must not be 0");
@@ -124,6 +144,7 @@ static registry_worker *worker_new(registry *r, const Penstock__Register *m, uin
     text_copy(w->fabric_host, sizeof w->fabric_host, m->fabric_host);
     w->fabric_port = m->fabric_port;
     w->role = m->role == PENSTOCK__ROLE__ROLE_DECODE ? POLICY_DECODE : POLICY_PREFILL;
+    w->model = model_of(r, m->model);
     memcpy(&w->weights, m->model->weights.data, sizeof w->weights);
     memcpy(&w->numeric_id, m->model->numeric_id.data, sizeof w->numeric_id);
     w->page_tokens = m->model->page_tokens;
@@ -180,8 +201,10 @@ static status worker_join(registry *r, const Penstock__Register *m, uint32_t pro
     }
     r->workers[r->count++] = w;
     registry_index(r, w);
-    log_info("registry", "worker joins name %s role %s incarnation %016llx serial %llu", w->name,
-             w->role == POLICY_DECODE ? "decode" : "prefill", (unsigned long long)w->incarnation,
+    registry_context_follow(r, w->model);
+    log_info("registry", "worker joins name %s role %s model %s incarnation %016llx serial %llu",
+             w->name, w->role == POLICY_DECODE ? "decode" : "prefill",
+             w->model->prompt.identity.name, (unsigned long long)w->incarnation,
              (unsigned long long)w->serial);
     return STATUS_OK;
 }

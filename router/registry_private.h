@@ -9,8 +9,7 @@
 struct registry {
     http_loop *loop;
     const router_settings *settings;
-    const registry_model *model;
-    versions versions;
+    models *models;
     registry_hooks hooks;
     uint64_t incarnation;
     queue *events; // of mailbox_event, from the server and all pairs
@@ -31,5 +30,7 @@ void registry_index(registry *r, registry_worker *w);
 void registry_answer(registry *r, mailbox_event *event);
 // End a worker: close its pair, tell the hooks, free it.
 void registry_lose(registry *r, registry_worker *w, status cause);
+// Its model's `context` is that of its decode workers.
+void registry_context_follow(registry *r, served_model *model);
 // Speak to a worker now.
 void registry_speak(registry *r, registry_worker *w);

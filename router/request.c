@@ -71,7 +71,7 @@ static status body_parse(slice text, json_t **body, error *failure)
     return STATUS_OK;
 }
 
-static status model_check(const request_rules *rules, json_t *body, error *failure)
+static status model_choose(request_rules *rules, json_t *body, request *r, error *failure)
 {
     json_t *value = request_member(body, "model");
     if (!value)
@@ -80,16 +80,19 @@ static status model_check(const request_rules *rules, json_t *body, error *failu
         return error_set(failure, STATUS_INVALID, "model", "model is %s; right is a string",
                          request_type_name(value));
     slice name = { json_string_value(value), json_string_length(value) };
-    if (slice_equal(name, slice_of(rules->model->identity.name)))
+    r->model = models_find(rules->models, name);
+    if (r->model) {
+        rules->model = &r->model->prompt;
+        rules->context = model_context(r->model);
         return STATUS_OK;
-    const config_strings *aliases = &rules->settings->aliases;
-    for (size_t i = 0; i < aliases->count; i++)
-        if (slice_equal(name, slice_of(aliases->items[i])))
-            return STATUS_OK;
-    return error_set(failure, STATUS_NOT_FOUND, "model",
-                     "The model \"%.*s\" does not exist. This router serves \"%s\".",
-                     (int)(name.size < 100 ? name.size : 100), name.data,
-                     rules->model->identity.name);
+    }
+    buffer names = { .limit = 400 };
+    models_list_names(rules->models, &names);
+    error_set(failure, STATUS_NOT_FOUND, "model",
+              "The model \"%.*s\" does not exist. This router serves %s.",
+              (int)(name.size < 100 ? name.size : 100), name.data, names.data ? names.data : "");
+    buffer_close(&names);
+    return STATUS_NOT_FOUND;
 }
 
 // The two sentences of an overflow; clients look for the phrase "maximum context length is N
@@ -126,19 +129,21 @@ static status length_resolve(const request_rules *rules, request *r, error *fail
     return STATUS_OK;
 }
 
-status request_parse(const request_rules *rules, request_kind kind, slice text, encoder *e,
-                     request *parsed, error *failure)
+status request_parse(const request_rules *given, request_kind kind, slice text,
+                     const model_encoders *e, request *parsed, error *failure)
 {
+    request_rules own = *given;
+    const request_rules *rules = &own;
     status result = STATUS_OK;
     json_t *body = NULL;
     request r = { .kind = kind };
     TRY(body_parse(text, &body, failure));
-    TRY(model_check(rules, body, failure));
+    TRY(model_choose(&own, body, &r, failure));
     TRY(request_fields_parse(rules, body, &r, failure));
     TRY(request_stop_parse(rules, body, &r, failure));
     TRY(request_stop_ids_parse(rules, body, &r, failure));
     TRY(request_bias_parse(rules, body, &r, failure));
-    TRY(request_prompt_parse(rules, body, e, &r, failure));
+    TRY(request_prompt_parse(rules, body, e->of[r.model->index], &r, failure));
     TRY(length_resolve(rules, &r, failure));
     json_decref(body);
     *parsed = r;

@@ -12,7 +12,7 @@
 // batch), timeout (seconds until the whole answer must be there), logits_hash (with api.debug).
 #pragma once
 
-#include "router/prompt.h"
+#include "router/models.h"
 #include "text/stop.h"
 
 #define REQUEST_DEPTH_MAX 64
@@ -31,6 +31,7 @@ typedef struct request_sampling {
 // One request. Owns its memory; request_close frees it.
 typedef struct request {
     request_kind kind;
+    const served_model *model;
     token_list prompt;
     request_sampling sampling;
     int64_t max_tokens; // resolved: at least 1, fits the context behind the prompt
@@ -54,13 +55,15 @@ typedef struct request {
 
 // What parsing depends on.
 typedef struct request_rules {
-    const prompt_model *model;
+    const models *models;
     const router_settings *settings;
-    uint32_t context; // tokens of a sequence that workers take now
+    // Of the model that the request names; request_parse fills them in.
+    const prompt_model *model;
+    uint32_t context; // tokens of a sequence that its workers take now
 } request_rules;
 
 // Errors (param names the field): STATUS_INVALID, STATUS_UNSUPPORTED (400), STATUS_NOT_FOUND (the
 // model), STATUS_CONTEXT_LENGTH, STATUS_NO_MEMORY. On failure nothing is left to close.
-status request_parse(const request_rules *rules, request_kind kind, slice body, encoder *e,
-                     request *parsed, error *failure);
+status request_parse(const request_rules *rules, request_kind kind, slice body,
+                     const model_encoders *e, request *parsed, error *failure);
 void request_close(request *r); // zeroed is fine

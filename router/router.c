@@ -52,9 +52,6 @@ static void on_message(registry_worker *w, const message_to_router *m, void *con
 
 static status settings_check(const router_settings *s, error *failure)
 {
-    if (s->model[0] == 0)
-        return error_set(failure, STATUS_BAD_CONFIG, "router.model",
-                         "router.model is empty; it must name a GGUF file");
     if (s->suspect_after_us <= s->heartbeat_us || s->dead_after_us <= s->suspect_after_us)
         return error_set(failure, STATUS_BAD_CONFIG, "control.dead_after",
                          "control.heartbeat, suspect_after and dead_after must grow in this order");
@@ -69,15 +66,13 @@ static status parts_open(router *r, error *failure)
     http_hooks answers = { on_answered };
     if (router_metrics_open(&r->metrics) != STATUS_OK ||
         history_open((size_t)s->history, &r->history) != STATUS_OK ||
-        encoder_open(r->model.tokens, &r->encoder) != STATUS_OK)
+        model_encoders_open(&r->models, &r->encoders) != STATUS_OK)
         return error_set(failure, STATUS_NO_MEMORY, "", "no memory for the router");
     TRY(http_loop_open(&r->loop, failure));
-    TRY(offload_open(r->loop, r->model.tokens, OFFLOAD_JOBS_MAX, &r->offload, failure));
+    TRY(offload_open(r->loop, &r->models, OFFLOAD_JOBS_MAX, &r->offload, failure));
     TRY(dispatcher_open(r, &r->dispatcher, failure));
     TRY(admin_open(r, &r->admin, failure));
-    TRY(registry_open(r->loop, s, &r->model.identity, r->incarnation, &hooks, &r->registry,
-                      failure));
-    registry_versions(r->registry, &r->versions);
+    TRY(registry_open(r->loop, s, &r->models, r->incarnation, &hooks, &r->registry, failure));
     TRY(http_server_open(r->loop, &s->http, router_routes, router_route_count, &answers, r,
                          &r->server, failure));
 fail:
@@ -98,13 +93,14 @@ status router_open(router_settings *settings, router **opened, error *failure)
     if (log_level_parse(settings->log.level, &level))
         log_level_set(level);
     TRY(settings_check(settings, failure));
-    TRY(prompt_model_open(settings->model, settings->model_name, &r->model, failure));
-    TRY(versions_parse(&settings->versions, r->model.identity.weights, &r->versions, failure));
+    TRY(models_open(settings, &r->models, failure));
     TRY(parts_open(r, failure));
     for (size_t i = 0; http_server_address(r->server, i); i++)
         log_info("router", "listening http %s", http_server_address(r->server, i));
-    log_info("router", "ready for workers control %s model %s incarnation %016" PRIx64,
-             registry_url(r->registry), r->model.identity.name, r->incarnation);
+    for (size_t i = 0; i < r->models.count; i++)
+        log_info("router", "serves model %s", r->models.items[i].prompt.identity.name);
+    log_info("router", "ready for workers control %s incarnation %016" PRIx64,
+             registry_url(r->registry), r->incarnation);
     *opened = r;
     return STATUS_OK;
 fail:
@@ -124,42 +120,40 @@ void router_close(router *r)
     admin_close(r->admin);
     registry_close(r->registry);
     http_loop_close(r->loop);
-    if (r->encoder)
-        encoder_close(r->encoder);
+    model_encoders_close(&r->encoders);
     history_close(r->history);
     router_metrics_close(r->metrics);
-    prompt_model_close(&r->model);
+    models_close(&r->models);
     free(r);
 }
 
 // ---- what the parts ask -----------------------------------------------------------------------
 
-uint32_t router_context(const router *r)
-{
-    uint32_t context = 0;
-    for (size_t i = 0; i < registry_count(r->registry); i++) {
-        const registry_worker *w = registry_at(r->registry, i);
-        if (w->role == POLICY_DECODE && w->context > context)
-            context = w->context;
-    }
-    return context && context < r->model.context ? context : r->model.context;
-}
-
-bool router_ready(const router *r, char reason[160])
+static const char *not_ready(const router *r, const served_model *model)
 {
     bool decode = false, prefill = false;
     for (size_t i = 0; i < registry_count(r->registry); i++) {
         const registry_worker *w = registry_at(r->registry, i);
-        if (!registry_usable(w))
+        if (!registry_usable(w) || w->model != model)
             continue;
         decode = decode || w->role == POLICY_DECODE;
         prefill = prefill || w->role == POLICY_PREFILL;
     }
-    const char *why = r->draining ? "the router is being shut down"
-                      : !decode   ? "no decode worker is alive"
-                      : !prefill && !r->settings->local_prefill
-                          ? "no prefill worker is alive, and policy.local_prefill is off"
-                          : NULL;
+    return r->draining ? "the router is being shut down"
+           : !decode   ? "no decode worker is alive"
+           : !prefill && !r->settings->local_prefill
+               ? "no prefill worker is alive, and policy.local_prefill is off"
+               : NULL;
+}
+
+bool router_ready(const router *r, const served_model *model, char reason[160])
+{
+    const char *why = model ? not_ready(r, model) : NULL;
+    for (size_t i = 0; !model && i < r->models.count; i++) {
+        why = not_ready(r, &r->models.items[i]);
+        if (!why)
+            break;
+    }
     snprintf(reason, 160, "%s", why ? why : "");
     return !why;
 }
@@ -213,8 +207,18 @@ static status reload_check(const void *fresh, error *failure)
     const router_settings *s = fresh;
     versions unused;
     status result = fault_check(&s->faults, failure);
-    return result == STATUS_OK ? versions_parse(&s->versions, (hash128){ 0 }, &unused, failure)
+    return result == STATUS_OK ? versions_parse(&s->model.versions, (hash128){ 0 }, &unused, failure)
                                : result;
+}
+
+// Of router.model; where there is none the key has no effect.
+static void versions_reload(router *r)
+{
+    served_model *first = &r->models.items[0];
+    error failure;
+    if (r->settings->model.file[0])
+        CHECK(versions_parse(&r->settings->model.versions, first->prompt.identity.weights,
+                             &first->versions, &failure) == STATUS_OK);
 }
 
 // A live key holds its new value: what does not read it at the moment of use is told.
@@ -228,9 +232,7 @@ static void reload_apply(router *r, const char *key)
         fault_disarm_all();
         CHECK(fault_arm(&r->settings->faults, &failure) == STATUS_OK);
     } else if (strcmp(key, "policy.versions") == 0) {
-        CHECK(versions_parse(&r->settings->versions, r->model.identity.weights, &r->versions,
-                             &failure) == STATUS_OK);
-        registry_versions(r->registry, &r->versions);
+        versions_reload(r);
     }
 }
 

@@ -16,10 +16,9 @@ typedef struct admin admin;
 // Open to the router's own files: handlers get it as their context, hooks as theirs.
 typedef struct router {
     router_settings *settings;
-    prompt_model model;
+    models models;
     uint64_t incarnation;           // random; the first half of every request id
     uint64_t started_us, started_s; // monotonic, and wall clock
-    versions versions;              // as the settings say
     http_loop *loop;
     http_server *server;
     registry *registry;
@@ -28,24 +27,22 @@ typedef struct router {
     offload *offload;
     history *history;
     router_metrics *metrics;
-    encoder *encoder; // of the loop's thread
-    int argc;         // of main, to read the settings again on SIGHUP; 0: it is ignored
+    model_encoders encoders; // of the loop's thread
+    int argc;                // of main, to read the settings again on SIGHUP; 0: it is ignored
     char **argv;
     bool draining;  // SIGTERM came: nothing new is taken
     bool drain_cut; // requests were cut by the drain's deadline
 } router;
 
-// Read the model, listen on both sockets. `settings` must outlive the router. STATUS_BAD_CONFIG, BAD_FILE, IO ... with a sentence.
+// Read the models, listen on both sockets. `settings` must outlive the router. STATUS_BAD_CONFIG, BAD_FILE, IO ... with a sentence.
 status router_open(router_settings *settings, router **opened, error *failure);
 // Serve until a drain has ended. The exit status: 0 every request was finished, 1 failure, 3 some
 // were cut.
 int router_run(router *r);
 void router_close(router *r); // NULL is allowed; cuts what is left
 
-// Tokens of a sequence that the living workers take; the file's own number while none lives.
-uint32_t router_context(const router *r);
-// Whether a request could be served now; else a sentence.
-bool router_ready(const router *r, char reason[160]);
+// Whether a request for this model could be served now; else a sentence. NULL: for any of them.
+bool router_ready(const router *r, const served_model *model, char reason[160]);
 
 // api.c and status_api.c
 extern const http_route router_routes[];

@@ -16,12 +16,14 @@ static const config_key router_keys[] = {
       "A worker silent for this long is dead: its requests go to another one.", NULL },
     { "control.workers_max", CONFIG_INT, FIELD(workers_max), "1024", 1, 65536, "workers",
       "Workers that may be registered at a time.", NULL },
-    { "router.model", CONFIG_STRING, FIELD(model), "", 0, 0, "",
-      "GGUF file with the tokenizer and chat template; workers must serve the same file.", NULL },
-    { "router.model_name", CONFIG_STRING, FIELD(model_name), "", 0, 0, "",
+    { "router.model", CONFIG_STRING, FIELD(model.file), "", 0, 0, "",
+      "GGUF file with the tokenizer and chat template; workers must serve the same file. Further ones: models.", NULL },
+    { "router.model_name", CONFIG_STRING, FIELD(model.name), "", 0, 0, "",
       "The model's name in the API; empty: the file's name without its ending.", NULL },
-    { "router.model_aliases", CONFIG_STRINGS, FIELD(aliases), "", 0, 0, "",
+    { "router.model_aliases", CONFIG_STRINGS, FIELD(model.aliases), "", 0, 0, "",
       "Further names that requests may use.", NULL },
+    { "router.chat_template", CONFIG_STRING, FIELD(model.chat_template), "", 0, 0, "",
+      "File with a chat template (Jinja) in place of the model file's own; empty: that one.", NULL },
     { "router.running_max", CONFIG_INT, FIELD(running_max), "4096", 1, 1000000, "requests",
       "Requests under way in all, waiting ones included; more are answered 429.", NULL },
     { "router.retry_budget", CONFIG_DURATION, FIELD(retry_budget_us), "30s", 0, 3600e6, "",
@@ -55,7 +57,7 @@ static const config_key router_keys[] = {
       "Prompts of at most this many tokens are computed by the decode worker itself.", NULL },
     { "policy.local_prefill", CONFIG_BOOL, FIELD(local_prefill), "true", 0, 0, "",
       "Whether decode workers compute prompts while no prefill worker is alive.", NULL },
-    { "policy.versions", CONFIG_STRINGS, FIELD(versions), "", 0, 0, "",
+    { "policy.versions", CONFIG_STRINGS, FIELD(model.versions), "", 0, 0, "",
       "Versions of the model: the weights' 32 hex digits, a colon and the share of new requests; none: this router's file.", NULL },
     { "policy.mixed_numeric_ids", CONFIG_BOOL, FIELD(mixed_numeric_ids), "false", 0, 0, "",
       "Whether workers with unlike numeric ids may pair and recover each other's requests.", NULL },
@@ -73,6 +75,28 @@ static const config_key router_keys[] = {
       "Alternatives per token that a request may ask for.", NULL },
 };
 // clang-format on
+
+#define ROW(name) offsetof(model_settings, name)
+
+// clang-format off
+static const config_key model_keys[] = {
+    { "file", CONFIG_STRING, ROW(file), "", 0, 0, "", "As router.model.", NULL },
+    { "name", CONFIG_STRING, ROW(name), "", 0, 0, "", "As router.model_name.", NULL },
+    { "aliases", CONFIG_STRINGS, ROW(aliases), "", 0, 0, "", "As router.model_aliases.", NULL },
+    { "chat_template", CONFIG_STRING, ROW(chat_template), "", 0, 0, "", "As router.chat_template.", NULL },
+    { "versions", CONFIG_STRINGS, ROW(versions), "", 0, 0, "", "As policy.versions.", NULL },
+};
+// clang-format on
+static const config_section model_section = { model_keys, sizeof model_keys / sizeof *model_keys };
+static const config_part model_part = { &model_section, 0 };
+static const config_program model_row = { .parts = &model_part,
+                                          .part_count = 1,
+                                          .settings_size = sizeof(model_settings) };
+
+static const config_list router_lists[] = {
+    { "models", FIELD(further_models), &model_row, MODELS_MAX,
+      "Further models, beside router.model or in its place; each has workers of its own." },
+};
 
 static const config_section router_section = { router_keys,
                                                sizeof router_keys / sizeof *router_keys };
@@ -118,4 +142,6 @@ const config_program router_program = {
     .part_count = sizeof router_parts / sizeof *router_parts,
     .settings_size = sizeof(router_settings),
     .live = live_keys,
+    .lists = router_lists,
+    .list_count = sizeof router_lists / sizeof *router_lists,
 };

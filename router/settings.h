@@ -10,6 +10,18 @@
 #include "net/mailbox.h"
 #include "router/admission.h"
 
+#define MODELS_MAX 16
+
+// One model: router.model* and policy.versions for the first, a group of the list `models` each for
+// further ones.
+typedef struct model_settings {
+    char *file;          // path of the GGUF file with tokenizer and template
+    char *name;          // what clients call it; empty: from the file's name
+    char *chat_template; // path of a template instead of the file's own; empty: that one
+    config_strings aliases;
+    config_strings versions; // see router/versions.h
+} model_settings;
+
 typedef struct router_settings {
     // Sections that other modules define.
     log_settings log;
@@ -21,10 +33,10 @@ typedef struct router_settings {
     char *control_listen;
     int64_t heartbeat_us, suspect_after_us, dead_after_us;
     int64_t workers_max;
-    // router.*: the model, and limits of requests in time and number.
-    char *model;      // path of the GGUF file with tokenizer and template
-    char *model_name; // what clients call it; empty: from the file's name
-    config_strings aliases;
+    // What is served.
+    model_settings model;
+    config_rows further_models; // of model_settings
+    // router.*: limits of requests in time and number.
     int64_t running_max; // requests under way in all
     int64_t retry_budget_us;
     int64_t poison_deaths;
@@ -40,7 +52,6 @@ typedef struct router_settings {
     // policy.*: see router/policy.h.
     int64_t local_prefill_tokens; // prompts up to this length stay on the decode worker
     bool local_prefill;      // may a decode worker compute a prompt where no prefill worker lives
-    config_strings versions; // see router/versions.h
     bool mixed_numeric_ids;  // may an attempt go on with other numbers
     // admin.*: see router/admin.h.
     char *admin_access, *admin_key_file;

@@ -17,7 +17,7 @@ void status_api_ready(http_request *http, void *context)
     router *r = context;
     char reason[160];
     buffer out = { 0 };
-    bool ready = router_ready(r, reason);
+    bool ready = router_ready(r, NULL, reason);
     if (ready) {
         buffer_append_text(&out, "{\"ready\":true}");
         http_respond(http, 200, "application/json", buffer_slice(&out));
@@ -95,7 +95,7 @@ void status_api_metrics(http_request *http, void *context)
     router_metrics_set(m, ROUTER_METRIC_CONNECTIONS, NULL, NULL,
                        (double)http_server_connections(r->server));
     router_metrics_set(m, ROUTER_METRIC_WAITING_TIME, NULL, NULL, (double)counts.oldest_us / 1e6);
-    router_metrics_set(m, ROUTER_METRIC_READY, NULL, NULL, router_ready(r, reason));
+    router_metrics_set(m, ROUTER_METRIC_READY, NULL, NULL, router_ready(r, NULL, reason));
     router_metrics_set(m, ROUTER_METRIC_DRAINING, NULL, NULL, r->draining);
     router_metrics_set(m, ROUTER_METRIC_STARTED, NULL, NULL, (double)r->started_s);
     router_metrics_render(m, &out);
@@ -135,6 +135,8 @@ static void append_worker(const registry_worker *w, uint64_t now, buffer *out)
                   "\",\"protocol\":%u,\"version\":",
                   role_name(w->role), registry_state_name(w), w->incarnation, w->protocol);
     buffer_append_json(out, slice_of(w->version));
+    buffer_append_text(out, ",\"model\":");
+    buffer_append_json(out, slice_of(w->model->prompt.identity.name));
     buffer_printf(out, ",\"weights\":\"%s\",\"numeric_id\":\"%s\",\"kv_layout\":", weights,
                   numeric);
     buffer_append_json(out, slice_of(w->kv_layout));
@@ -162,6 +164,38 @@ static void append_worker(const registry_worker *w, uint64_t now, buffer *out)
     buffer_append_byte(out, '}');
 }
 
+static void append_reason(bool ready, const char *reason, buffer *out)
+{
+    if (ready)
+        buffer_append_text(out, "null");
+    else
+        buffer_append_json(out, slice_of(reason));
+}
+
+// One model: its names, and what its own line and workers do.
+static void append_served(const router *r, const served_model *model, buffer *out)
+{
+    char reason[160], weights[33];
+    dispatcher_counts counts = dispatcher_count_model(r->dispatcher, model);
+    bool ready = router_ready(r, model, reason);
+    hash128_format(model->prompt.identity.weights, weights);
+    buffer_append_text(out, "{\"name\":");
+    buffer_append_json(out, slice_of(model->prompt.identity.name));
+    buffer_append_text(out, ",\"aliases\":[");
+    for (size_t i = 0; i < model->aliases->count; i++) {
+        if (i)
+            buffer_append_byte(out, ',');
+        buffer_append_json(out, slice_of(model->aliases->items[i]));
+    }
+    buffer_printf(out,
+                  "],\"weights\":\"%s\",\"context\":%u,\"requests_waiting\":%zu,"
+                  "\"requests_running\":%zu,\"ready\":%s,\"not_ready_reason\":",
+                  weights, model_context(model), counts.waiting, counts.running,
+                  ready ? "true" : "false");
+    append_reason(ready, reason, out);
+    buffer_append_byte(out, '}');
+}
+
 void status_api_cluster(http_request *http, void *context)
 {
     router *r = context;
@@ -169,18 +203,21 @@ void status_api_cluster(http_request *http, void *context)
     buffer out = { 0 };
     uint64_t now = clock_now_us();
     dispatcher_counts counts = dispatcher_count(r->dispatcher);
-    bool ready = router_ready(r, reason);
+    bool ready = router_ready(r, NULL, reason);
     buffer_append_text(&out, "{\"model\":");
-    buffer_append_json(&out, slice_of(r->model.identity.name));
+    buffer_append_json(&out, slice_of(r->models.items[0].prompt.identity.name));
+    buffer_append_text(&out, ",\"models\":[");
+    for (size_t i = 0; i < r->models.count; i++) {
+        if (i)
+            buffer_append_byte(&out, ',');
+        append_served(r, &r->models.items[i], &out);
+    }
     buffer_printf(&out,
-                  ",\"version\":\"%s\",\"incarnation\":\"%016" PRIx64
-                  "\",\"uptime_s\":%.1f,\"context\":%u,\"ready\":%s,\"not_ready_reason\":",
+                  "],\"version\":\"%s\",\"incarnation\":\"%016" PRIx64
+                  "\",\"uptime_s\":%.1f,\"ready\":%s,\"not_ready_reason\":",
                   PENSTOCK_VERSION, r->incarnation, (double)(now - r->started_us) / 1e6,
-                  router_context(r), ready ? "true" : "false");
-    if (ready)
-        buffer_append_text(&out, "null");
-    else
-        buffer_append_json(&out, slice_of(reason));
+                  ready ? "true" : "false");
+    append_reason(ready, reason, &out);
     buffer_printf(&out,
                   ",\"draining\":%s,\"requests_parsing\":%zu,\"requests_waiting\":%zu,"
                   "\"requests_running\":%zu,\"connections\":%zu,\"workers\":[",

@@ -8,9 +8,9 @@
 
 #include <unistd.h>
 
-static prompt_model model;
+static models served;
 static router_settings settings;
-static encoder *tokens_encoder;
+static model_encoders encoders;
 
 static void open_once(void)
 {
@@ -20,8 +20,10 @@ static void open_once(void)
     tiny_model options = tiny_model_default(1);
     tiny_model_temporary(&options, path);
     CHECK(config_open(&router_program, 1, arguments, &settings, &action, &failure) == STATUS_OK);
-    CHECK(prompt_model_open(path, "m", &model, &failure) == STATUS_OK);
-    CHECK(encoder_open(model.tokens, &tokens_encoder) == STATUS_OK);
+    static model_settings source = { .name = (char *)"m", .chat_template = (char *)"" };
+    source.file = path;
+    CHECK(models_add(&served, &source, &failure) == STATUS_OK);
+    CHECK(model_encoders_open(&served, &encoders) == STATUS_OK);
     unlink(path);
 }
 
@@ -29,25 +31,27 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     request r = { 0 };
     error failure = { 0 };
-    if (!model.tokens)
+    if (served.count == 0)
         open_once();
     if (size == 0)
         return 0;
-    request_rules rules = { &model, &settings, 2 + 16u * data[0] };
+    uint32_t context = 2 + 16u * data[0];
+    atomic_store(&served.items[0].context, context);
+    request_rules rules = { .models = &served, .settings = &settings };
     request_kind kind = data[0] & 1 ? REQUEST_CHAT : REQUEST_COMPLETION;
     slice body = { (const char *)data + 1, size - 1 };
-    status result = request_parse(&rules, kind, body, tokens_encoder, &r, &failure);
+    status result = request_parse(&rules, kind, body, &encoders, &r, &failure);
     if (result != STATUS_OK) {
         CHECK(failure.text[0] != 0);
         return 0;
     }
     CHECK(r.prompt.count > 0 && r.max_tokens > 0 && r.stops);
-    CHECK(r.prompt.count + (size_t)r.max_tokens <= rules.context);
+    CHECK(r.prompt.count + (size_t)r.max_tokens <= context);
     CHECK(r.min_tokens <= r.max_tokens && r.priority >= 0 && r.priority <= 1);
     for (size_t i = 0; i < r.prompt.count; i++)
-        CHECK(r.prompt.ids[i] >= 0 && r.prompt.ids[i] < model.identity.vocabulary);
+        CHECK(r.prompt.ids[i] >= 0 && r.prompt.ids[i] < served.items[0].prompt.identity.vocabulary);
     for (size_t i = 0; i < r.bias_count; i++)
-        CHECK(r.bias_tokens[i] >= 0 && r.bias_tokens[i] < model.identity.vocabulary);
+        CHECK(r.bias_tokens[i] >= 0 && r.bias_tokens[i] < served.items[0].prompt.identity.vocabulary);
     request_close(&r);
     return 0;
 }

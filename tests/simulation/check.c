@@ -185,28 +185,31 @@ static void share_add(const exchange *x, const exchange_share *share, uint64_t s
     sum->sequences++;
 }
 
-static void held_add(const dispatcher *d, const exchange_share *share, exchange_held *held)
+static void held_add(const dispatcher_line *line, const exchange_share *share, exchange_held *held)
 {
-    if (!share->held)
-        return;
-    held[share->held - d->held].pages += share->pages;
-    held[share->held - d->held].sequences++;
+    for (size_t i = 0; i < ADMISSION_CLASSES; i++) {
+        if (share->held != &line->held[i])
+            continue;
+        held[i].pages += share->pages;
+        held[i].sequences++;
+    }
 }
 
 // What the classes hold on decode workers is what their requests spent there.
-static void classes_check(const dispatcher *d)
+static void classes_check(const dispatcher *d, const dispatcher_line *line)
 {
     exchange_held held[ADMISSION_CLASSES] = { 0 };
     for (const exchange *x = d->all; x; x = x->all_next) {
-        held_add(d, &x->decode, held);
-        held_add(d, &x->prefill, held); // the one that it moves away from
+        held_add(line, &x->decode, held);
+        held_add(line, &x->prefill, held); // the one that it moves away from
     }
     for (size_t i = 0; i < ADMISSION_CLASSES; i++)
-        if (held[i].pages != d->held[i].pages || held[i].sequences != d->held[i].sequences)
+        if (held[i].pages != line->held[i].pages || held[i].sequences != line->held[i].sequences)
             world_violation(
                 "class %zu holds %llu pages and %llu sequences, counted are %llu, %llu", i,
                 (unsigned long long)held[i].pages, (unsigned long long)held[i].sequences,
-                (unsigned long long)d->held[i].pages, (unsigned long long)d->held[i].sequences);
+                (unsigned long long)line->held[i].pages,
+                (unsigned long long)line->held[i].sequences);
 }
 
 static void credits_check(const router *r)
@@ -228,7 +231,8 @@ static void credits_check(const router *r)
                             (unsigned long long)sum.tokens, (unsigned long long)w->pages_spent,
                             w->sequences_spent, (unsigned long long)w->tokens_outstanding);
     }
-    classes_check(d);
+    for (size_t i = 0; i < r->models.count; i++)
+        classes_check(d, &d->lines[i]);
     for (const exchange *x = d->all; x; x = x->all_next) {
         counts.parsing += x->state == EXCHANGE_PARSING;
         counts.waiting += x->state == EXCHANGE_WAITING;

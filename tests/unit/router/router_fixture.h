@@ -11,9 +11,10 @@
 #include <setjmp.h>
 #include <cmocka.h>
 
-static prompt_model fixture_model;
+static models fixture_models;
+static prompt_model *const fixture_model = &fixture_models.items[0].prompt;
 static router_settings fixture_settings;
-static encoder *fixture_encoder;
+static model_encoders fixture_encoders;
 
 __attribute__((unused)) static int fixture_open(void **state)
 {
@@ -26,18 +27,20 @@ __attribute__((unused)) static int fixture_open(void **state)
     assert_int_equal(
         config_open(&router_program, 1, arguments, &fixture_settings, &action, &failure),
         STATUS_OK);
-    if (prompt_model_open(path, "m", &fixture_model, &failure) != STATUS_OK)
+    model_settings source = { path, (char *)"m", (char *)"", { 0 }, { 0 } };
+    if (models_add(&fixture_models, &source, &failure) != STATUS_OK)
         fail_msg("%s", failure.text);
     unlink(path);
-    assert_int_equal(encoder_open(fixture_model.tokens, &fixture_encoder), STATUS_OK);
+    fixture_models.items[0].aliases = &fixture_settings.model.aliases;
+    assert_int_equal(model_encoders_open(&fixture_models, &fixture_encoders), STATUS_OK);
     return 0;
 }
 
 __attribute__((unused)) static int fixture_close(void **state)
 {
     (void)state;
-    encoder_close(fixture_encoder);
-    prompt_model_close(&fixture_model);
+    model_encoders_close(&fixture_encoders);
+    models_close(&fixture_models);
     config_close(&router_program, &fixture_settings);
     return 0;
 }
@@ -45,7 +48,8 @@ __attribute__((unused)) static int fixture_close(void **state)
 __attribute__((unused)) static status fixture_parse(request_kind kind, slice body, uint32_t context,
                                                     request *parsed, error *failure)
 {
-    request_rules rules = { &fixture_model, &fixture_settings, context };
+    request_rules rules = { .models = &fixture_models, .settings = &fixture_settings };
+    atomic_store(&fixture_models.items[0].context, context);
     *failure = (error){ 0 };
-    return request_parse(&rules, kind, body, fixture_encoder, parsed, failure);
+    return request_parse(&rules, kind, body, &fixture_encoders, parsed, failure);
 }

@@ -44,7 +44,7 @@ static void model_make(bool pieces, const char *pre, wish adds, const char *mark
     buffer bytes = gguf_builder_finish(&b);
     assert_int_equal(write(file, bytes.data, bytes.size), bytes.size);
     close(file);
-    if (prompt_model_open(path, "m", model, &failure) != STATUS_OK)
+    if (prompt_model_open(path, "m", "", model, &failure) != STATUS_OK)
         fail_msg("%s", failure.text);
     unlink(path);
     buffer_close(&bytes);

@@ -12,7 +12,10 @@
 static http_loop *loop;
 static registry *workers;
 static router_settings settings;
-static registry_model model = { { 1, 2 }, 100, "m" };
+static models served = { 1,
+                         { { .prompt.identity = { { 1, 2 }, 100, "m" },
+                             .prompt.context = 4096,
+                             .versions = { .own = { 1, 2 } } } } };
 static http_timer *stopper;
 static int changed, lost, messages;
 static status lost_cause;
@@ -62,7 +65,7 @@ static int setup(void **state)
     changed = lost = messages = 0;
     assert_int_equal(http_loop_open(&loop, &failure), STATUS_OK);
     assert_int_equal(http_timer_open(loop, on_stop, NULL, &stopper), STATUS_OK);
-    assert_int_equal(registry_open(loop, &settings, &model, 7, &hooks, &workers, &failure),
+    assert_int_equal(registry_open(loop, &settings, &served, 7, &hooks, &workers, &failure),
                      STATUS_OK);
     return 0;
 }

@@ -298,7 +298,7 @@ static void fields_arrive_with_their_values(void **state)
 static bool has_control(const request *r, size_t from)
 {
     for (size_t i = from; i < r->prompt.count; i++)
-        if (tokenizer_is_control(fixture_model.tokens, r->prompt.ids[i]))
+        if (tokenizer_is_control(fixture_model->tokens, r->prompt.ids[i]))
             return true;
     return false;
 }
@@ -307,7 +307,7 @@ static size_t control_count(const request *r)
 {
     size_t count = 0;
     for (size_t i = 0; i < r->prompt.count; i++)
-        count += tokenizer_is_control(fixture_model.tokens, r->prompt.ids[i]);
+        count += tokenizer_is_control(fixture_model->tokens, r->prompt.ids[i]);
     return count;
 }
 
@@ -352,13 +352,13 @@ static void chat_without_a_template_is_refused_and_completions_work(void **state
     (void)state;
     request r;
     error failure;
-    chat *kept = fixture_model.chat;
-    fixture_model.chat = NULL; // as a base model's file leaves it
+    chat *kept = fixture_model->chat;
+    fixture_model->chat = NULL; // as a base model's file leaves it
     status served = fixture_parse(C, SLICE(P "}"), 2048, &r, &failure);
     if (served == STATUS_OK)
         request_close(&r);
     status refused = fixture_parse(M, SLICE(H "}"), 2048, &r, &failure);
-    fixture_model.chat = kept;
+    fixture_model->chat = kept;
     assert_int_equal(served, STATUS_OK);
     assert_int_equal(refused, STATUS_UNSUPPORTED); // HTTP 400
     assert_string_equal(failure.param, "messages");

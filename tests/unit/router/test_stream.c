@@ -58,7 +58,7 @@ static void repeats_are_dropped_and_gaps_are_errors(void **state)
     request r = parsed("");
     stream s;
     buffer text = { 0 };
-    stream_begin(&s, &r, fixture_model.tokens);
+    stream_begin(&s, &r, fixture_model->tokens);
     assert_int_equal(push_text(&s, 0, SLICE("he"), NONE), STREAM_MORE);
     assert_int_equal(push_text(&s, 0, SLICE("he"), NONE), STREAM_NOTHING);
     assert_int_equal(push_text(&s, 1, SLICE("el"), NONE), STREAM_MORE);
@@ -80,7 +80,7 @@ static void the_ending_token_is_billed_and_silent(void **state)
     (void)state;
     request r = parsed("");
     stream s;
-    stream_begin(&s, &r, fixture_model.tokens);
+    stream_begin(&s, &r, fixture_model->tokens);
     assert_int_equal(push_text(&s, 0, SLICE("hi."), STOP), STREAM_DONE);
     stream_part part = stream_take(&s);
     assert_true(slice_equal(part.text, SLICE("hi")));
@@ -98,7 +98,7 @@ static void a_stop_string_ends_text_and_bill_wherever_it_is_cut(void **state)
         request r = parsed(",\"stop\":[\"lo w\",\"zzz\"]");
         stream s;
         buffer text = { 0 };
-        stream_begin(&s, &r, fixture_model.tokens);
+        stream_begin(&s, &r, fixture_model->tokens);
         slice all = SLICE("hello world, and");
         stream_result result = STREAM_MORE;
         for (size_t at = 0; at < all.size && result != STREAM_DONE; at += piece) {
@@ -124,7 +124,7 @@ static void what_looked_like_a_stop_comes_out_at_the_end(void **state)
         request r = parsed(",\"stop\":[\"ld!!\"]");
         stream s;
         buffer text = { 0 };
-        stream_begin(&s, &r, fixture_model.tokens);
+        stream_begin(&s, &r, fixture_model->tokens);
         push_text(&s, 0, SLICE("world"), NONE);
         take_into(&s, &text);
         assert_string_equal(text.data, "wor");
@@ -146,7 +146,7 @@ static void half_characters_wait_and_become_one_replacement_at_the_end(void **st
     request r = parsed("");
     stream s;
     buffer text = { 0 };
-    stream_begin(&s, &r, fixture_model.tokens);
+    stream_begin(&s, &r, fixture_model->tokens);
     push_text(&s, 0, SLICE("a\xf0\x9f"), NONE);
     take_into(&s, &text);
     assert_string_equal(text.data, "a");
@@ -163,7 +163,7 @@ static void a_worker_that_says_too_much_is_not_believed(void **state)
     (void)state;
     request r = parsed(",\"max_tokens\":2");
     stream s;
-    stream_begin(&s, &r, fixture_model.tokens);
+    stream_begin(&s, &r, fixture_model->tokens);
     assert_int_equal(push_text(&s, 0, SLICE("abc"), NONE), STREAM_BROKEN);
     stream_close(&s);
     Penstock__Token token = PENSTOCK__TOKEN__INIT, *pointer = &token;
@@ -171,7 +171,7 @@ static void a_worker_that_says_too_much_is_not_believed(void **state)
     token.id = 1000000;
     u.n_tokens = 1;
     u.tokens = &pointer;
-    stream_begin(&s, &r, fixture_model.tokens);
+    stream_begin(&s, &r, fixture_model->tokens);
     assert_int_equal(stream_push(&s, &u), STREAM_BROKEN);
     stream_close(&s);
     request_close(&r);
@@ -183,7 +183,7 @@ static void answer_build(bool is_chat, bool in_chunks, buffer *out)
     request r = parsed(",\"logprobs\":1,\"logits_hash\":true");
     stream s;
     r.kind = is_chat ? REQUEST_CHAT : REQUEST_COMPLETION;
-    stream_begin(&s, &r, fixture_model.tokens);
+    stream_begin(&s, &r, fixture_model->tokens);
     answer a = { .id = "x-1",
                  .created_s = 1,
                  .model = "m\"",
