@@ -46,7 +46,7 @@ static status chat_compile(slice source, prompt_model *model, error *failure)
 {
     return chat_open(source, tokenizer_token_bytes(model->tokens, tokenizer_bos(model->tokens)),
                      tokenizer_token_bytes(model->tokens, tokenizer_eos(model->tokens)),
-                     &model->chat, failure);
+                     (slice){ NULL, 0 }, &model->chat, failure);
 }
 
 // A template from a file of its own.

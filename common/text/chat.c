@@ -1,6 +1,7 @@
 #include "text/chat.h"
 
 #include "text/chat_messages.h"
+#include "text/reasoning.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,9 +31,10 @@ static status render(const chat *c, const chat_request *request, json_t *message
 {
     json_t *variables = json_is_object(request->extra) ? json_copy(request->extra) : json_object();
     json_t *tools = request->tools ? request->tools : json_null();
+    json_t *documents = request->documents ? request->documents : json_null();
     bool failed = json_object_set(variables, "messages", messages) != 0;
     failed = json_object_set(variables, "tools", tools) != 0 || failed;
-    failed = json_object_set(variables, "documents", json_null()) != 0 || failed;
+    failed = json_object_set(variables, "documents", documents) != 0 || failed;
     failed = json_object_set(variables, "add_generation_prompt",
                              json_boolean(request->add_generation_prompt)) != 0 ||
              failed;
@@ -114,15 +116,17 @@ static char *copy_of(slice text)
     return copy;
 }
 
-status chat_open(slice template_source, slice bos, slice eos, chat **opened, error *failure)
+status chat_open(slice template_source, slice bos, slice eos, slice template_override,
+                 chat **opened, error *failure)
 {
+    slice source = template_override.size > 0 ? template_override : template_source;
     status result = STATUS_OK;
     template_output output = { 0 };
     *opened = NULL;
     chat *c = calloc(1, sizeof *c);
     if (!c)
         return error_set(failure, STATUS_NO_MEMORY, "", "no memory for the chat template");
-    TRY(template_open(template_source, &c->template, failure));
+    TRY(template_open(source, &c->template, failure));
     c->bos = bos.size > 0 ? copy_of(bos) : NULL;
     c->eos = eos.size > 0 ? copy_of(eos) : NULL;
     if ((bos.size > 0 && !c->bos) || (eos.size > 0 && !c->eos))
@@ -133,6 +137,8 @@ status chat_open(slice template_source, slice bos, slice eos, chat **opened, err
     c->traits.reads_tool_calls = template_mentions(c->template, "tool_calls");
     c->traits.reads_bos = template_mentions(c->template, "bos_token");
     c->traits.knows_developer = template_mentions(c->template, "developer");
+    c->traits.thinks = reasoning_in_template(source);
+    c->traits.tools = tool_format_detect(source);
     probe_calls(c, &output);
     probe_parts(c, &output);
     template_output_close(&output);
@@ -160,19 +166,20 @@ const chat_traits *chat_traits_of(const chat *c)
 
 // --- a request ---
 
-static status check_tools(json_t *tools, error *failure)
+// Tools and documents.
+static status check_objects(json_t *list, const char *name, error *failure)
 {
     size_t index;
-    json_t *tool;
-    if (!tools || json_is_null(tools))
+    json_t *item;
+    if (!list || json_is_null(list))
         return STATUS_OK;
-    if (!json_is_array(tools))
-        return error_set(failure, STATUS_INVALID, "tools", "tools must be a list");
-    json_array_foreach(tools, index, tool)
+    if (!json_is_array(list))
+        return error_set(failure, STATUS_INVALID, name, "%s must be a list", name);
+    json_array_foreach(list, index, item)
     {
         char param[64];
-        snprintf(param, sizeof param, "tools[%zu]", index);
-        if (!json_is_object(tool))
+        snprintf(param, sizeof param, "%s[%zu]", name, index);
+        if (!json_is_object(item))
             return error_set(failure, STATUS_INVALID, param, "%s must be an object", param);
     }
     return STATUS_OK;
@@ -197,6 +204,66 @@ static status check_extra(json_t *extra, error *failure)
     return STATUS_OK;
 }
 
+// The text of the last message, which the prompt is to end with.
+static status final_text(const chat_request *request, json_t *messages, slice *text, error *failure)
+{
+    json_t *last = json_array_get(messages, json_array_size(messages) - 1);
+    json_t *content = json_object_get(last, "content");
+    if (request->add_generation_prompt)
+        return error_set(failure, STATUS_INVALID, "continue_final_message",
+                         "continue_final_message and add_generation_prompt exclude each other");
+    if (json_is_array(content)) // the one text part that chat_messages_prepare makes
+        content = json_object_get(json_array_get(content, 0), "text");
+    *text = (slice){ json_string_value(content), json_string_length(content) };
+    if (!json_is_string(content) || json_object_get(last, "tool_calls") || text->size == 0)
+        return error_set(failure, STATUS_INVALID, "continue_final_message",
+                         "continue_final_message needs a last message with text and no tool_calls");
+    return STATUS_OK;
+}
+
+static slice trim(slice text)
+{
+    while (text.size > 0 && strchr(" \t\r\n", text.data[0]) && text.data[0])
+        text = (slice){ text.data + 1, text.size - 1 };
+    while (text.size > 0 && strchr(" \t\r\n", text.data[text.size - 1]) && text.data[text.size - 1])
+        text.size--;
+    return text;
+}
+
+// Cut the rendered text behind the last place that holds `final`, with the white space at its end
+// where the template kept it.
+static status cut_behind(slice final, template_output *output, error *failure)
+{
+    slice core = trim(final), rest = { NULL, 0 };
+    size_t tail = (size_t)(final.data + final.size - (core.data + core.size));
+    const char *begin = buffer_slice(&output->text).data;
+    for (size_t at = output->text.size; core.size > 0 && at >= core.size && !rest.data; at--)
+        if (memcmp(begin + at - core.size, core.data, core.size) == 0)
+            rest = (slice){ begin + at, output->text.size - at };
+    if (!rest.data)
+        return error_set(failure, STATUS_INVALID, "continue_final_message",
+                         "the chat template does not show the text of the last message");
+    size_t end = (size_t)(rest.data - begin);
+    if (rest.size >= tail && memcmp(rest.data, core.data + core.size, tail) == 0)
+        end += tail;
+    output->text.size = end;
+    output->text.data[end] = '\0';
+    while (output->segments[output->segment_count - 1].offset >= end)
+        output->segment_count--;
+    template_segment *last = &output->segments[output->segment_count - 1];
+    last->size = end - last->offset;
+    return STATUS_OK;
+}
+
+bool chat_opens_reasoning(const chat *c, const chat_request *request, const template_output *output)
+{
+    if (!c->traits.thinks || output->segment_count == 0)
+        return false;
+    const template_segment *last = &output->segments[output->segment_count - 1];
+    return (last->from_template || request->continue_final_message) &&
+           reasoning_is_open((slice){ output->text.data + last->offset, last->size });
+}
+
 status chat_render(const chat *c, const chat_request *request, const template_limits *limits,
                    template_output *output, error *failure)
 {
@@ -206,15 +273,25 @@ status chat_render(const chat *c, const chat_request *request, const template_li
     buffer_clear(&output->text);
     output->segment_count = 0;
     output->fault = TEMPLATE_FAULT_NONE;
-    TRY(check_tools(request->tools, failure));
+    TRY(check_objects(request->tools, "tools", failure));
+    TRY(check_objects(request->documents, "documents", failure));
     TRY(check_extra(request->extra, failure));
     TRY(chat_messages_prepare(request->messages, &c->traits, &messages, &roles, failure));
+    slice final = { NULL, 0 };
+    if (request->continue_final_message)
+        TRY(final_text(request, messages, &final, failure));
     result = render(c, request, messages, roles, limits, output, &why);
     if (result != STATUS_OK)
         error_set(
             failure, result, "messages", "%s%s",
             output->fault == TEMPLATE_FAULT_RAISED ? "" : "the chat template failed: ", why.text);
+    else if (request->continue_final_message)
+        TRY(cut_behind(final, output, failure));
 fail:
+    if (result != STATUS_OK) {
+        buffer_clear(&output->text);
+        output->segment_count = 0;
+    }
     json_decref(messages);
     json_decref(roles);
     return result;

@@ -15,12 +15,15 @@
 #pragma once
 
 #include "text/template.h"
+#include "text/tool_calls.h"
 
 typedef struct chat chat;
 
 // `bos` and `eos` are the texts of those tokens; an empty one means that the model has none, and
-// the variable bos_token or eos_token stays undefined. Fails as template_open does.
-status chat_open(slice template_source, slice bos, slice eos, chat **opened, error *failure);
+// the variable bos_token or eos_token stays undefined. A `template_override` that is not empty
+// takes the place of the model's own template. Fails as template_open does.
+status chat_open(slice template_source, slice bos, slice eos, slice template_override,
+                 chat **opened, error *failure);
 void chat_close(chat *c); // NULL is allowed
 
 // What the template reads, for a caller who must refuse or warn, and what it was found to need.
@@ -32,17 +35,23 @@ typedef struct chat_traits {
     bool null_content_as_text; // null content fails in it, an empty string does not
     bool arguments_as_text;    // it wants the arguments of tool_calls as JSON text
     bool content_as_parts;     // it drops content that is not a list of text parts
+    bool thinks;               // it knows blocks of <think> (reasoning.h)
+    tool_format tools;         // how its model writes calls, by the marks that it spells
 } chat_traits;
 const chat_traits *chat_traits_of(const chat *c);
 
 // One request. All JSON is borrowed and left unchanged.
 typedef struct chat_request {
-    json_t *messages; // must be a non-empty array
-    json_t *tools;    // NULL or JSON null: none; else an array of objects
+    json_t *messages;  // must be a non-empty array
+    json_t *tools;     // NULL or JSON null: none; else an array of objects
+    json_t *documents; // the same
     // NULL, JSON null, or an object of further variables (chat_template_kwargs), which cannot
     // replace messages, tools, documents, add_generation_prompt, bos_token and eos_token.
     json_t *extra;
     bool add_generation_prompt;
+    // The prompt ends behind the text of the last message, which the answer goes on with. Not
+    // together with add_generation_prompt.
+    bool continue_final_message;
     int64_t now_s; // seconds since 1970-01-01 UTC, the date that the template sees
 } chat_request;
 
@@ -53,3 +62,8 @@ typedef struct chat_request {
 // (defaults).
 status chat_render(const chat *c, const chat_request *request, const template_limits *limits,
                    template_output *output, error *failure);
+
+// Whether the answer to a rendered request begins inside a block of thought: because the template
+// opened one, or because the message that is continued did.
+bool chat_opens_reasoning(const chat *c, const chat_request *request,
+                          const template_output *output);

@@ -24,7 +24,8 @@ static error failure;
 static chat *open_chat(const char *source)
 {
     chat *opened = NULL;
-    if (chat_open(slice_of(source), SLICE("<s>"), SLICE("</s>"), &opened, &failure) != STATUS_OK)
+    if (chat_open(slice_of(source), SLICE("<s>"), SLICE("</s>"), SLICE(""), &opened, &failure) !=
+        STATUS_OK)
         fail_msg("%s", failure.text);
     return opened;
 }
@@ -274,10 +275,129 @@ static void a_template_that_does_not_compile_opens_no_chat(void **state)
     (void)state;
     chat *opened = NULL;
     slice none = { 0 };
-    assert_int_equal(chat_open(SLICE("a\n{{ x|nosuch }}"), none, none, &opened, &failure),
+    assert_int_equal(chat_open(SLICE("a\n{{ x|nosuch }}"), none, none, none, &opened, &failure),
                      STATUS_INVALID);
     assert_null(opened);
     assert_string_equal(failure.text, "line 2: there is no filter named 'nosuch'");
+}
+
+static void another_template_takes_the_place_of_the_models_own(void **state)
+{
+    (void)state;
+    chat *opened = NULL;
+    template_output output = { 0 };
+    chat_request request = { .messages = json_loads("[{\"role\": \"user\", \"content\": \"x\"}]", 0,
+                                                    NULL) };
+    assert_int_equal(chat_open(SLICE("{{ nonsense|nosuch }}"), SLICE(""), SLICE(""),
+                               SLICE("<tool_call>{{ messages[0].content }}</think>"), &opened,
+                               &failure),
+                     STATUS_OK);
+    assert_int_equal(chat_render(opened, &request, NULL, &output, &failure), STATUS_OK);
+    assert_string_equal(output.text.data, "<tool_call>x</think>");
+    assert_int_equal(chat_traits_of(opened)->tools, TOOL_FORMAT_HERMES);
+    assert_true(chat_traits_of(opened)->thinks);
+    json_decref(request.messages);
+    template_output_close(&output);
+    chat_close(opened);
+}
+
+static status render_continued(const char *source, const char *messages, bool generation,
+                               template_output *output, bool *opens)
+{
+    chat *opened = open_chat(source);
+    chat_request request = { .messages = json_loads(messages, 0, NULL),
+                             .add_generation_prompt = generation,
+                             .continue_final_message = !opens || *opens };
+    failure = (error){ 0 };
+    status code = chat_render(opened, &request, NULL, output, &failure);
+    if (opens)
+        *opens = chat_opens_reasoning(opened, &request, output);
+    json_decref(request.messages);
+    chat_close(opened);
+    return code;
+}
+
+static void the_last_message_may_be_continued(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *source, *messages, *text;
+    } rows[] = {
+        { CHATML,
+          "[{\"role\": \"user\", \"content\": \"ab\"}, {\"role\": \"assistant\", \"content\": \"b "
+          "\"}]",
+          "<|im_start|>user\nab<|im_end|>\n<|im_start|>assistant\nb " },
+        { "{% for m in messages %}{{ m.content|trim }};{% endfor %}",
+          "[{\"role\": \"assistant\", \"content\": \" b \"}]", "b" },
+        { "{% for m in messages %}{% for p in m.content %}{{ p.text }};{% endfor %}{% endfor %}",
+          "[{\"role\": \"assistant\", \"content\": \"b\"}]", "b" },
+    };
+    template_output output = { 0 };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        if (render_continued(rows[i].source, rows[i].messages, false, &output, NULL) != STATUS_OK)
+            fail_msg("%s", failure.text);
+        assert_string_equal(output.text.data, rows[i].text);
+        const template_segment *last = &output.segments[output.segment_count - 1];
+        assert_int_equal(last->offset + last->size, output.text.size);
+    }
+    const char *good = rows[0].messages;
+    assert_int_equal(render_continued(CHATML, good, true, &output, NULL), STATUS_INVALID);
+    assert_non_null(strstr(failure.text, "exclude each other"));
+    assert_int_equal(render_continued("x", good, false, &output, NULL), STATUS_INVALID);
+    assert_non_null(strstr(failure.text, "does not show"));
+    assert_int_equal(output.text.size, 0);
+    static const char empty[] = "[{\"role\": \"assistant\", \"content\": \"\"}]";
+    assert_int_equal(render_continued(CHATML, empty, false, &output, NULL), STATUS_INVALID);
+    assert_string_equal(failure.param, "continue_final_message");
+    template_output_close(&output);
+}
+
+static void a_prompt_that_opens_a_block_of_thought_is_noticed(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *source, *messages;
+        bool continues, opens;
+    } rows[] = {
+        { "{{ messages[0].content }}{% if 1 %}<think>\n{% endif %}{# </think> #}", "x", false,
+          true },
+        { "{{ messages[0].content }}<think>\n\n</think>", "x", false, false },
+        { "{{ messages[0].content }}{# </think> #}", "<think>", false, false }, // of a client
+        { "{{ messages[0].content }}{# </think> #}", "<think>a", true, true },
+        { "{{ messages[0].content }}{# </think> #}", "<think>a</think>b", true, false },
+        { "{{ messages[0].content }}<think>", "x", false, false }, // knows no end of a block
+    };
+    template_output output = { 0 };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char messages[128];
+        bool opens = rows[i].continues;
+        snprintf(messages, sizeof messages, "[{\"role\": \"assistant\", \"content\": \"%s\"}]",
+                 rows[i].messages);
+        assert_int_equal(render_continued(rows[i].source, messages, false, &output, &opens),
+                         STATUS_OK);
+        assert_int_equal(opens, rows[i].opens);
+    }
+    template_output_close(&output);
+}
+
+static void documents_reach_the_template(void **state)
+{
+    (void)state;
+    chat *opened = open_chat("{% for d in documents %}{{ d.title }};{% endfor %}");
+    template_output output = { 0 };
+    chat_request request = { .messages =
+                                 json_loads("[{\"role\": \"user\", \"content\": \"x\"}]", 0, NULL),
+                             .documents =
+                                 json_loads("[{\"title\": \"a\"}, {\"title\": \"b\"}]", 0, NULL) };
+    assert_int_equal(chat_render(opened, &request, NULL, &output, &failure), STATUS_OK);
+    assert_string_equal(output.text.data, "a;b;");
+    json_array_append_new(request.documents, json_true());
+    assert_int_equal(chat_render(opened, &request, NULL, &output, &failure), STATUS_INVALID);
+    assert_string_equal(failure.param, "documents[2]");
+    json_decref(request.messages);
+    json_decref(request.documents);
+    template_output_close(&output);
+    chat_close(opened);
 }
 
 static void *render_often(void *argument)
@@ -325,6 +445,10 @@ int main(void)
         cmocka_unit_test(only_the_template_writes_markers),
         cmocka_unit_test(further_variables_reach_the_template),
         cmocka_unit_test(traits_say_what_a_template_reads),
+        cmocka_unit_test(another_template_takes_the_place_of_the_models_own),
+        cmocka_unit_test(the_last_message_may_be_continued),
+        cmocka_unit_test(a_prompt_that_opens_a_block_of_thought_is_noticed),
+        cmocka_unit_test(documents_reach_the_template),
         cmocka_unit_test(a_template_that_does_not_compile_opens_no_chat),
         cmocka_unit_test(threads_may_share_a_chat),
     };
