@@ -13,7 +13,7 @@ build_packages=(gcc libc6-dev cmake ninja-build pkg-config protobuf-c-compiler
     libprotobuf-c-dev libnng-dev libucx-dev libevent-dev libssl-dev libconfig-dev libjansson-dev
     libpcre2-dev libutf8proc-dev libxxhash-dev libcmocka-dev)
 model_packages=(python3 python3-pip ca-certificates)
-test_packages=(python3 python3-pip python3-venv ca-certificates curl iproute2 procps
+test_packages=(python3 python3-pip python3-venv ca-certificates curl iproute2 iptables procps
     clang libclang-rt-14-dev)
 
 say() {
