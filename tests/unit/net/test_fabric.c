@@ -7,6 +7,9 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -20,7 +23,7 @@ typedef struct side {
     fabric *f;
     uint8_t *pool;
     fabric_peer peer; // last accepted or made
-    int accepted, messages, received, sent, failed, closed, dropped;
+    int accepted, messages, received, sent, failed, closed, dropped, placed;
     char last[FABRIC_HEADER_MAX];
     uint64_t token;
     status code, sent_code, received_code;
@@ -57,6 +60,7 @@ static bool on_place(void *owner, fabric_peer peer, slice header, size_t size,
     s->dropped += s->drop;
     if (s->drop)
         return false;
+    s->placed++;
     placement->count = s->pieces;
     placement->token = 77;
     size_t part = size / s->pieces, at = s->at;
@@ -324,6 +328,71 @@ static void a_busy_peer_is_asked_for_a_sign_of_life(void **state)
     assert_int_equal(client.code, STATUS_PEER_SILENT);
 }
 
+// One byte that means nothing goes out on every connection of this process.
+static void say_something(void)
+{
+    for (int fd = 3; fd < 256; fd++) {
+        struct sockaddr_storage peer;
+        socklen_t size = sizeof(peer);
+        if (getpeername(fd, (struct sockaddr *)&peer, &size) == 0 && peer.ss_family == AF_INET)
+            (void)!send(fd, "", 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+    }
+}
+
+// Asks for all data that is announced, and reads none of it until it may die.
+static void ask_and_die(int out, int in)
+{
+    char host[64], word;
+    uint16_t port;
+    open_side(&server, true);
+    fabric_address(server.f, host, &port);
+    if (write(out, &port, sizeof(port)) != sizeof(port))
+        _exit(1);
+    while (server.placed < 4)
+        fabric_turn(server.f, 1000);
+    if (write(out, "p", 1) != 1 || read(in, &word, 1) != 1)
+        _exit(1);
+    say_something();
+    _exit(0); // what is unread turns the end of the connection into a reset
+}
+
+// Last words and a reset at once, while a send waits for room: UCX 1.13 aborts over it where sends
+// are zero-copy. In a process of its own, and before this one has opened UCX.
+static void a_reset_behind_a_full_connection_ends_that_peer_only(void **state)
+{
+    (void)state;
+    int up[2], down[2], result;
+    uint16_t port;
+    char word;
+    error failure;
+    assert_true(pipe(up) == 0 && pipe(down) == 0);
+    setenv("UCX_TCP_SNDBUF", "256k", 1); // so that little fills it
+    pid_t pid = fork();
+    if (pid == 0)
+        ask_and_die(up[1], down[0]);
+    assert_int_equal(read(up[0], &port, sizeof(port)), sizeof(port));
+    open_side(&client, false);
+    unsetenv("UCX_TCP_SNDBUF");
+    assert_int_equal(fabric_connect(client.f, bind_host, port, &client.peer, &failure), STATUS_OK);
+    fabric_piece piece = { client.pool, 4 << 20 };
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(fabric_send_data(client.f, client.peer, SLICE("pages"), &piece, 1, 1),
+                         STATUS_OK);
+    uint64_t end_us = clock_now_us() + 500000; // in which the connection fills
+    while (clock_now_us() < end_us)
+        fabric_turn(client.f, 1000);
+    assert_in_range(client.sent, 0, 3);
+    assert_true(read(up[0], &word, 1) == 1 && write(down[1], "d", 1) == 1);
+    assert_true(waitpid(pid, &result, 0) == pid && WIFEXITED(result) && WEXITSTATUS(result) == 0);
+    for (end_us = clock_now_us() + 5000000; client.closed == 0 && clock_now_us() < end_us;)
+        fabric_turn(client.f, 1000);
+    assert_true(client.failed == 1 && client.closed == 1 && client.sent == 4);
+    assert_int_not_equal(client.sent_code, STATUS_OK);
+    close_side(&client);
+    for (int i = 0; i < 2; i++)
+        assert_true(close(up[i]) == 0 && close(down[i]) == 0);
+}
+
 static void a_dead_port_is_noticed(void **state)
 {
     (void)state;
@@ -411,6 +480,7 @@ int main(int argc, char **argv)
         return 1;
     }
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_reset_behind_a_full_connection_ends_that_peer_only),
         TEST(messages_keep_their_order_both_ways),
         TEST(pieces_are_gathered_and_scattered),
         TEST(the_window_is_a_limit),
