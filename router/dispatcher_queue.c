@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #define PASS_MAX 64 // requests that are looked at behind the first one without room
@@ -274,6 +275,15 @@ static void version_choose(round *r, exchange *x)
     versions_fingerprint(x->weights, x->fingerprint);
 }
 
+static void no_worker(exchange *x)
+{
+    char message[256];
+    snprintf(message, sizeof message,
+             "no worker can serve this request at present (model \"%.120s\")",
+             x->request.model->prompt.identity.name);
+    exchange_fail(x, 503, "no_worker", message);
+}
+
 // Place, wait or give up.
 static void waiting_serve(round *r, exchange *x)
 {
@@ -312,7 +322,7 @@ static void waiting_serve(round *r, exchange *x)
         exchange_fail(x, 503, "too_large_for_workers",
                       "no worker has as many KV pages as this request needs");
     } else if (x->failing_since_us == 0) {
-        exchange_fail(x, 503, "no_worker", "no worker can serve this request at present");
+        no_worker(x);
     }
 }
 
