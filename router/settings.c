@@ -113,6 +113,7 @@ static const config_part router_parts[] = {
 // thread as well.
 static const char *const live_keys[] = {
     "log.level",
+    "log.format",
     "faults",
     "router.running_max",
     "router.retry_budget",

@@ -172,9 +172,7 @@ static void station_close(station *s)
 static int station_live(station *s)
 {
     error failure;
-    log_level level;
-    CHECK(log_level_parse(s->config->log.level, &level));
-    log_level_set(level);
+    log_apply(&s->config->log);
     if (fault_arm(&s->config->fault, &failure) != STATUS_OK ||
         station_open(s, &failure) != STATUS_OK) {
         log_error(s->role->name, "not started reason %s", failure.text);

@@ -5,6 +5,7 @@
 
 const char *const station_live_keys[] = {
     "log.level",
+    "log.format",
     "faults",
     "queue.waiting",
     "queue.waiting_time",
@@ -25,10 +26,8 @@ static status check(const void *fresh, error *failure)
 static void apply(station *s, const char *key)
 {
     error failure;
-    log_level level;
-    if (strcmp(key, "log.level") == 0) {
-        CHECK(log_level_parse(s->config->log.level, &level));
-        log_level_set(level);
+    if (strncmp(key, "log.", 4) == 0) {
+        log_apply(&s->config->log);
     } else if (strcmp(key, "faults") == 0) {
         fault_disarm_all();
         CHECK(fault_arm(&s->config->fault, &failure) == STATUS_OK);

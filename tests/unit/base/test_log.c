@@ -87,6 +87,47 @@ static void one_call_is_one_line_whatever_it_quotes(void **state)
     assert_true(strchr(strchr(text, '\n') + 1, '\n')[1] == 0);
 }
 
+static void fields_are_words_or_members(void **state)
+{
+    (void)state;
+    char text[8192], longer[4000];
+    memset(longer, '"', sizeof(longer) - 1);
+    longer[sizeof(longer) - 1] = 0;
+    const log_field fields[] = { { .name = "method", .text = SLICE("GET") },
+                                 { .name = "who", .text = SLICE("a \"b\"\n\xff") },
+                                 { .name = "none", .text = SLICE("") },
+                                 { .name = "ms", .number = 1.25, .decimals = 2 } };
+    const log_field huge[] = { { .name = "quotes", .text = slice_of(longer) },
+                               { .name = "last", .number = 1 } };
+    capture_begin();
+    log_fields(LOG_INFO, "access", fields, 4);
+    log_fields(LOG_DEBUG, "access", fields, 4);
+    log_format_set("json");
+    log_fields(LOG_INFO, "access", fields, 4);
+    log_info("router", "says \"%s\"", "x\ty");
+    log_info("router", "%s", longer);
+    log_fields(LOG_INFO, "access", huge, 2);
+    log_format_set("text");
+    capture_end(text, sizeof(text));
+    char *line = strtok(text, "\n");
+    assert_string_equal(
+        line + 23, " info access method GET who \"a \\\"b\\\"\\n\xef\xbf\xbd\" none - ms 1.25");
+    line = strtok(NULL, "\n");
+    assert_memory_equal(line, "{\"time\":\"20", 11);
+    assert_string_equal(line + 9 + 23,
+                        "\",\"level\":\"info\",\"tag\":\"access\",\"method\":\"GET\","
+                        "\"who\":\"a \\\"b\\\"\\n\xef\xbf\xbd\",\"none\":\"\",\"ms\":1.25}");
+    line = strtok(NULL, "\n");
+    assert_string_equal(
+        line + 9 + 23,
+        "\",\"level\":\"info\",\"tag\":\"router\",\"message\":\"says \\\"x?y\\\"\"}");
+    for (int i = 0; i < 2; i++) { // cut, and whole objects still
+        line = strtok(NULL, "\n");
+        assert_true(strlen(line) < 2048 && strlen(line) > 1900);
+        assert_string_equal(line + strlen(line) - 2, "\"}");
+    }
+}
+
 static void *log_many(void *argument)
 {
     (void)argument;
@@ -118,6 +159,7 @@ int main(void)
         cmocka_unit_test(a_line_has_time_level_tag_and_text),
         cmocka_unit_test(the_level_filters),
         cmocka_unit_test(one_call_is_one_line_whatever_it_quotes),
+        cmocka_unit_test(fields_are_words_or_members),
         cmocka_unit_test(lines_of_several_threads_do_not_mix),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
