@@ -22,8 +22,9 @@ typedef struct router_signals {
     uint64_t idle_since_us; // 0: requests are under way
 } router_signals;
 
-static void on_answered(const char *route, int status_code, void *context)
+static void on_answered(const http_request *http, const char *route, int status_code, void *context)
 {
+    (void)http;
     router *r = context;
     char code[16];
     snprintf(code, sizeof code, "%d", status_code);
@@ -63,7 +64,7 @@ static status parts_open(router *r, error *failure)
     status result = STATUS_OK;
     router_settings *s = r->settings;
     registry_hooks hooks = { dispatcher_on_changed, on_lost, on_message, r };
-    http_hooks answers = { on_answered };
+    http_hooks answers = { .answered = on_answered };
     if (router_metrics_open(&r->metrics) != STATUS_OK ||
         history_open((size_t)s->history, &r->history) != STATUS_OK ||
         model_encoders_open(&r->models, &r->encoders) != STATUS_OK)
@@ -82,7 +83,6 @@ fail:
 status router_open(router_settings *settings, router **opened, error *failure)
 {
     status result = STATUS_OK;
-    log_level level;
     router *r = calloc(1, sizeof *r);
     if (!r)
         return error_set(failure, STATUS_NO_MEMORY, "", "no memory for the router");
@@ -90,8 +90,7 @@ status router_open(router_settings *settings, router **opened, error *failure)
     r->incarnation = random_system();
     r->started_us = clock_now_us();
     r->started_s = clock_wall_s();
-    if (log_level_parse(settings->log.level, &level))
-        log_level_set(level);
+    log_apply(&settings->log);
     TRY(settings_check(settings, failure));
     TRY(models_open(settings, &r->models, failure));
     TRY(parts_open(r, failure));
@@ -225,9 +224,8 @@ static void versions_reload(router *r)
 static void reload_apply(router *r, const char *key)
 {
     error failure;
-    log_level level;
-    if (strcmp(key, "log.level") == 0 && log_level_parse(r->settings->log.level, &level)) {
-        log_level_set(level);
+    if (strncmp(key, "log.", 4) == 0) {
+        log_apply(&r->settings->log);
     } else if (strcmp(key, "faults") == 0) {
         fault_disarm_all();
         CHECK(fault_arm(&r->settings->faults, &failure) == STATUS_OK);
@@ -258,6 +256,8 @@ static void on_hangup(void *context)
         log_error("router", "reload refused, nothing changed: %s", failure.text);
         return;
     }
+    if (http_server_reload(r->server, &failure) != STATUS_OK)
+        log_error("router", "reload keeps the certificate that it has: %s", failure.text);
     log_info("router", "reload done");
     dispatcher_on_changed(r); // limits may have grown
 }

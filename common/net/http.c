@@ -31,9 +31,23 @@
       "A connection without a request is closed after this time.", NULL },                         \
     { "http.write_deadline", CONFIG_DURATION, FIELD(write_deadline_us), "10s", 1000, 3600e6, "",   \
       "A client that takes no byte of its answer for this time is cut off.", NULL },
-// clang-format on
 
-static const config_key http_keys[] = { HTTP_KEYS("127.0.0.1:8080") };
+static const char *const tls_versions[] = { "1.2", "1.3", NULL };
+
+static const config_key http_keys[] = {
+    HTTP_KEYS("127.0.0.1:8080")
+    { "http.certificate", CONFIG_STRING, FIELD(certificate), "", 0, 0, "",
+      "PEM file with the certificate and those between it and its authority: TLS (https); empty: plain HTTP.", NULL },
+    { "http.certificate_key", CONFIG_STRING, FIELD(certificate_key), "", 0, 0, "",
+      "PEM file with the certificate's private key; empty: it is in the certificate's file.", NULL },
+    { "http.tls_minimum", CONFIG_STRING, FIELD(tls_minimum), "1.2", 0, 0, "",
+      "The oldest version of TLS that is spoken.", tls_versions },
+    { "http.handshake_deadline", CONFIG_DURATION, FIELD(handshake_deadline_us), "5s", 1000, 3600e6, "",
+      "A TLS handshake must be complete in this time.", NULL },
+    { "http.cors_origins", CONFIG_STRINGS, FIELD(cors_origins), "", 0, 0, "",
+      "Origins (\"https://example.org\") whose pages may call the API from a browser; \"*\": all.", NULL },
+};
+// clang-format on
 static const config_key http_keys_worker[] = { HTTP_KEYS("127.0.0.1:0") };
 const config_section http_config_section = { http_keys, sizeof http_keys / sizeof *http_keys };
 const config_section http_config_section_worker = { http_keys_worker,
@@ -54,7 +68,9 @@ status http_server_open(http_loop *loop, const http_settings *settings, const ht
     s->id_seed = random_system();
     if (hooks)
         s->hooks = *hooks;
-    status result = http_listeners_open(s, failure);
+    status result = settings->certificate ? http_tls_open(settings, &s->tls, failure) : STATUS_OK;
+    if (result == STATUS_OK)
+        result = http_listeners_open(s, failure);
     if (result != STATUS_OK) {
         http_server_close(s);
         return result;
@@ -70,9 +86,21 @@ void http_server_close(http_server *s)
     http_listeners_close(s);
     while (s->connections)
         http_connection_abort(s->connections);
+    http_tls_close(s->tls);
     free(s->listeners);
     free(s->addresses);
     free(s);
+}
+
+status http_server_reload(http_server *s, error *failure)
+{
+    http_tls *fresh = NULL;
+    status result = s->tls ? http_tls_open(s->settings, &fresh, failure) : STATUS_OK;
+    if (fresh) {
+        http_tls_close(s->tls);
+        s->tls = fresh;
+    }
+    return result;
 }
 
 size_t http_server_connections(const http_server *s)

@@ -3,13 +3,17 @@
 // It runs on an http_loop and belongs to that loop's thread. Everything that can be wrong with the
 // bytes of a request is found before a handler sees it: framing (http_head.h), sizes, absolute
 // deadlines for head and body, connections in all and per address, media type and UTF-8 of JSON
-// bodies, unknown paths (404) and methods (405 with Allow). Every refusal has a JSON body of the
-// form {"error":{"message","type","param","code"}}.
+// bodies, unknown paths (404) and methods (405 with Allow), whatever the owner's `admit` refuses.
+// Every refusal has a JSON body of the form {"error":{"message","type","param","code"}}.
 //
 // A handler gets an http_request and owes it one answer: http_respond, or http_stream_begin ..
 // http_stream_end, at once or later. The request is gone when the answer is complete, or when its
 // close call returns. A client that closes its side, even half of it, has gone. A client that reads
-// slower than it is written to is cut at `output_bytes`; nobody else notices.
+// slower than it is written to is cut at `output_bytes`; nobody else notices. One that asks for
+// more while it leaves so much unread waits for its next answer.
+//
+// With `certificate` every connection speaks TLS (http_tls.c); browsers' pages of other origins may
+// call where `cors_origins` names them (http_cors.c).
 //
 // Built on libevent's buffered sockets and not on its evhttp: that answers its own errors in HTML
 // and accepts bare LF, "Host :" and repeated lengths, so a strict reader had to stand in front of
@@ -37,13 +41,19 @@ typedef struct http_settings {
     int64_t body_deadline_us;  // from there to the last byte of the body
     int64_t idle_us;           // between two requests of one connection
     int64_t write_deadline_us; // without a byte taken by the client
+    // Not for workers, whose health and metrics are plain; NULL there.
+    char *certificate, *certificate_key; // PEM files; empty: no TLS, and the key in the same file
+    char *tls_minimum;                   // "1.2" or "1.3"
+    int64_t handshake_deadline_us;
+    config_strings cors_origins;
 } http_settings;
 extern const config_section http_config_section;        // "http.*", listens on 127.0.0.1:8080
-extern const config_section http_config_section_worker; // the same, on 127.0.0.1:0
+extern const config_section http_config_section_worker; // without TLS and CORS, on 127.0.0.1:0
 
 typedef void (*http_handler)(http_request *r, void *context);
 
-#define HTTP_JSON_BODY 1u // POST with a JSON body: media type and UTF-8 are checked
+#define HTTP_JSON_BODY 1u      // POST with a JSON body: media type and UTF-8 are checked
+#define HTTP_OWNER_FLAG 0x100u // this and higher bits mean what the server's owner says
 
 // A path is literal ("/v1/models") or ends in "/*", which matches one further segment or several
 // ("/requests/*"). GET routes answer HEAD too.
@@ -56,9 +66,12 @@ typedef struct http_route {
 
 // What the server tells its owner; all optional.
 typedef struct http_hooks {
-    // After each answer (or cut): the route's path ("other" where none matched), the status that
-    // was sent (0: none).
-    void (*answered)(const char *route, int status_code, void *context);
+    // A request whose head is read and whose route is known, before its body: may it go on? False:
+    // it was answered.
+    bool (*admit)(http_request *r, void *context);
+    // After each answer (or cut), before the request is gone: the route's path ("other" where none
+    // matched), the status that was sent (0: none).
+    void (*answered)(const http_request *r, const char *route, int status_code, void *context);
 } http_hooks;
 
 // Listen and serve. `settings`, `routes` and the strings in them must outlive the server. STATUS_IO
@@ -71,6 +84,9 @@ void http_server_close(http_server *s); // NULL is allowed
 size_t http_server_connections(const http_server *s);
 // The address that listener number `index` really has ("127.0.0.1:41234"), or NULL past the last.
 const char *http_server_address(const http_server *s, size_t index);
+// Read the files of TLS again, for connections from now on; those that are open go on. A failure
+// leaves all as it was.
+status http_server_reload(http_server *s, error *failure);
 // From now on answers say "Connection: close" (drain).
 void http_server_refuse_keep_alive(http_server *s);
 
@@ -98,6 +114,18 @@ slice http_request_field(const http_request *r, const char *name);
 // Whether it comes from an address of this machine's loopback.
 bool http_request_is_local(const http_request *r);
 uint64_t http_request_arrived_us(const http_request *r); // when its head was complete
+slice http_request_method(const http_request *r);
+uint32_t http_request_flags(const http_request *r);        // of its route; 0: none matched
+uint64_t http_request_answer_bytes(const http_request *r); // of bodies, written so far
+// The client's address ("192.0.2.7"; of IPv6 the first half: "2001:db8::/64").
+#define HTTP_ADDRESS_TEXT 64
+void http_request_client(const http_request *r, char text[HTTP_ADDRESS_TEXT]);
+// The trace id of its `traceparent` (net/http_trace.h), whose answer carries the same one; or
+// empty.
+slice http_request_trace(const http_request *r);
+// Something that the owner keeps with a request; NULL at first.
+void http_request_own(http_request *r, void *what);
+void *http_request_owned(const http_request *r);
 
 // Called once, from the loop, if the client goes (or is cut) before the answer is complete; the
 // request ends with it.

@@ -15,60 +15,6 @@
 
 static void connection_process(http_connection *c);
 
-static uint32_t peer_bucket(const uint8_t key[16])
-{
-    uint32_t sum = 2166136261u;
-    for (int i = 0; i < 16; i++)
-        sum = (sum ^ key[i]) * 16777619u;
-    return sum % HTTP_ADDRESS_BUCKETS;
-}
-
-static void peer_key(const struct sockaddr *from, uint8_t key[16])
-{
-    memset(key, 0, 16);
-    if (from->sa_family == AF_INET6) {
-        const struct sockaddr_in6 *six = (const struct sockaddr_in6 *)from;
-        memcpy(key, &six->sin6_addr, IN6_IS_ADDR_V4MAPPED(&six->sin6_addr) ? 16 : 8);
-    } else if (from->sa_family == AF_INET) {
-        key[10] = key[11] = 0xff;
-        memcpy(key + 12, &((const struct sockaddr_in *)from)->sin_addr, 4);
-    }
-}
-
-// One more connection of this address; NULL where it has enough (or memory is short).
-static http_peer *peer_take(http_server *s, const struct sockaddr *from)
-{
-    uint8_t key[16];
-    peer_key(from, key);
-    http_peer **bucket = &s->peers[peer_bucket(key)];
-    http_peer *p = *bucket;
-    while (p && memcmp(p->key, key, 16) != 0)
-        p = p->next;
-    if (!p) {
-        p = calloc(1, sizeof *p);
-        if (!p)
-            return NULL;
-        memcpy(p->key, key, 16);
-        p->next = *bucket;
-        *bucket = p;
-    }
-    if (p->count >= s->settings->connections_per_address)
-        return NULL;
-    p->count++;
-    return p;
-}
-
-static void peer_release(http_server *s, http_peer *p)
-{
-    if (--p->count > 0)
-        return;
-    http_peer **link = &s->peers[peer_bucket(p->key)];
-    while (*link != p)
-        link = &(*link)->next;
-    *link = p->next;
-    free(p);
-}
-
 static void connection_free(http_connection *c)
 {
     http_server *s = c->server;
@@ -81,11 +27,18 @@ static void connection_free(http_connection *c)
     if (c->next)
         c->next->previous = c->previous;
     s->connection_count--;
-    peer_release(s, c->peer);
+    http_peer_release(s, c->peer);
     http_timer_close(c->deadline);
     bufferevent_free(c->stream);
     buffer_close(&c->in);
     free(c);
+}
+
+static void request_tell(const http_request *r)
+{
+    const http_server *s = r->connection->server;
+    if (s->hooks.answered)
+        s->hooks.answered(r, r->route ? r->route->path : "other", r->status_code, s->context);
 }
 
 void http_connection_abort(http_connection *c)
@@ -96,9 +49,8 @@ void http_connection_abort(http_connection *c)
         r->on_close = NULL;
         call(r->on_close_context);
     }
-    if (r && c->server->hooks.answered)
-        c->server->hooks.answered(r->route ? r->route->path : "other", r->status_code,
-                                  c->server->context);
+    if (r)
+        request_tell(r);
     connection_free(c);
 }
 
@@ -114,6 +66,8 @@ static void connection_linger(http_connection *c)
 {
     c->state = HTTP_STATE_LINGER;
     buffer_close(&c->in);
+    if (c->server->tls)
+        http_tls_finish(c->stream);
     shutdown(bufferevent_getfd(c->stream), SHUT_WR);
     http_timer_start(c->deadline, c->half_closed ? 0 : HTTP_LINGER_US);
 }
@@ -131,9 +85,7 @@ static void connection_await_head(http_connection *c)
 void http_connection_answered(http_connection *c)
 {
     http_request *r = c->request;
-    if (c->server->hooks.answered)
-        c->server->hooks.answered(r->route ? r->route->path : "other", r->status_code,
-                                  c->server->context);
+    request_tell(r);
     c->request = NULL;
     http_request_free(r);
     if (c->doomed)
@@ -144,7 +96,7 @@ void http_connection_answered(http_connection *c)
         return;
     }
     c->state = HTTP_STATE_FLUSH;
-    http_timer_stop(c->deadline);
+    http_timer_start(c->deadline, (uint64_t)c->server->settings->idle_us);
     if (evbuffer_get_length(bufferevent_get_output(c->stream)) == 0)
         connection_linger(c);
 }
@@ -172,7 +124,10 @@ static bool request_judge_head(http_connection *c, http_request *r)
     c->state = HTTP_STATE_BUSY;
     if (!has_body)
         c->keep_alive = r->head.keep_alive && !c->server->refuse_keep_alive;
-    if (!http_route_find(r))
+    r->trace = http_trace_of(&r->head);
+    if (http_cors_preflight(r) || !http_route_find(r))
+        return false;
+    if (c->server->hooks.admit && !c->server->hooks.admit(r, c->server->context))
         return false;
     if (r->head.has_length && r->head.length > limits->body_bytes) {
         connection_refuse(c, 413, "the request body is too large");
@@ -266,6 +221,13 @@ static bool connection_take_body(http_connection *c)
     return done;
 }
 
+// A client that asks again and again and reads no answer: its next request waits until it has read.
+static bool connection_is_behind(const http_connection *c)
+{
+    return evbuffer_get_length(bufferevent_get_output(c->stream)) >
+           c->server->settings->output_bytes;
+}
+
 static void connection_process(http_connection *c)
 {
     if (c->processing)
@@ -274,14 +236,16 @@ static void connection_process(http_connection *c)
     bool more = true;
     while (more && c->in.size > 0 && !c->doomed) {
         if (c->state == HTTP_STATE_HEAD)
-            more = connection_take_head(c);
+            more = !connection_is_behind(c) && connection_take_head(c);
         else if (c->state == HTTP_STATE_BODY)
             more = connection_take_body(c);
         else
             break;
     }
     // A client may send its next requests early, within reason.
-    if (c->state == HTTP_STATE_BUSY && c->in.size >= HTTP_READ_AHEAD)
+    bool waits =
+        c->state == HTTP_STATE_BUSY || (c->state == HTTP_STATE_HEAD && connection_is_behind(c));
+    if (waits && c->in.size >= HTTP_READ_AHEAD)
         http_connection_doom(c);
     c->processing = false;
 }
@@ -313,13 +277,44 @@ static void on_written(struct bufferevent *stream, void *context)
     (void)stream;
     if (c->state == HTTP_STATE_FLUSH)
         connection_linger(c);
+    else if (c->state == HTTP_STATE_HEAD)
+        connection_process(c); // it may have waited for this
+}
+
+// Before there is a request: a short answer that needs no memory of ours, and no TLS.
+static void connection_turn_away(int descriptor, const char *status_line, const char *sentence)
+{
+    char text[512], body[256];
+    int body_size = snprintf(body, sizeof body,
+                             "{\"error\":{\"message\":\"%s\",\"type\":\"%s\",\"param\":null,"
+                             "\"code\":null}}",
+                             sentence, http_error_type(atoi(status_line)));
+    int size = snprintf(text, sizeof text,
+                        "HTTP/1.1 %s\r\nContent-Type: application/json\r\n"
+                        "Content-Length: %d\r\nRetry-After: 1\r\nConnection: close\r\n\r\n%s",
+                        status_line, body_size, body);
+    ssize_t moved = send(descriptor, text, (size_t)size, MSG_DONTWAIT | MSG_NOSIGNAL);
+    shutdown(descriptor, SHUT_WR);
+    // What is unread when a socket closes makes it a reset, which can overtake the answer.
+    for (int i = 0; i < 16 && moved > 0; i++)
+        moved = recv(descriptor, text, sizeof text, MSG_DONTWAIT);
+    close(descriptor);
 }
 
 // The client closed (even half of its side), the connection broke, or a write made no progress.
 static void on_event(struct bufferevent *stream, short what, void *context)
 {
     http_connection *c = context;
-    (void)stream;
+    if (what & BEV_EVENT_CONNECTED) { // the handshake is done
+        c->state = HTTP_STATE_HEAD;
+        http_timer_start(c->deadline, (uint64_t)c->server->settings->head_deadline_us);
+        return;
+    }
+    if (c->state == HTTP_STATE_HANDSHAKE && (what & BEV_EVENT_ERROR) &&
+        http_tls_spoke_plain(stream)) {
+        connection_turn_away(dup(bufferevent_getfd(stream)), "400 Bad Request",
+                             "this port speaks TLS: use https");
+    }
     // What was written before is the kernel's to deliver if the client only closed its sending
     // side.
     if (c->state == HTTP_STATE_FLUSH && (what & BEV_EVENT_EOF)) {
@@ -332,8 +327,8 @@ static void on_event(struct bufferevent *stream, short what, void *context)
 static void on_deadline(void *context)
 {
     http_connection *c = context;
-    if (c->doomed || c->state == HTTP_STATE_LINGER ||
-        (c->state == HTTP_STATE_HEAD && c->in.size == 0)) {
+    if (c->doomed || c->state == HTTP_STATE_LINGER || c->state == HTTP_STATE_FLUSH ||
+        c->state == HTTP_STATE_HANDSHAKE || (c->state == HTTP_STATE_HEAD && c->in.size == 0)) {
         http_connection_abort(c);
         return;
     }
@@ -346,37 +341,24 @@ static void on_deadline(void *context)
     connection_refuse(c, 408, "the request did not arrive in time");
 }
 
-// Too many connections: a short answer that needs no memory of ours.
-static void connection_turn_away(int descriptor)
-{
-    static const char body[] =
-        "{\"error\":{\"message\":\"there are too many connections\",\"type\":"
-        "\"overloaded_error\",\"param\":null,\"code\":\"overloaded\"}}";
-    char text[512];
-    int size = snprintf(text, sizeof text,
-                        "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\n"
-                        "Content-Length: %zu\r\nRetry-After: 1\r\nConnection: close\r\n\r\n%s",
-                        sizeof body - 1, body);
-    ssize_t sent = send(descriptor, text, (size_t)size, MSG_DONTWAIT | MSG_NOSIGNAL);
-    (void)sent;
-    shutdown(descriptor, SHUT_WR);
-    close(descriptor);
-}
-
 void http_connection_open(http_server *s, int descriptor, const struct sockaddr *from)
 {
     int one = 1, size = HTTP_SEND_BUFFER;
-    http_peer *peer =
-        (int64_t)s->connection_count < s->settings->connections_max ? peer_take(s, from) : NULL;
+    http_peer *peer = (int64_t)s->connection_count < s->settings->connections_max
+                          ? http_peer_take(s, from)
+                          : NULL;
     http_connection *c = peer ? calloc(1, sizeof *c) : NULL;
+    struct event_base *base = http_loop_base(s->loop);
     struct bufferevent *stream =
-        c ? bufferevent_socket_new(http_loop_base(s->loop), descriptor, BEV_OPT_CLOSE_ON_FREE)
-          : NULL;
+        !c       ? NULL
+        : s->tls ? http_tls_accept(s->tls, base, descriptor)
+                 : bufferevent_socket_new(base, descriptor, BEV_OPT_CLOSE_ON_FREE);
     if (!stream || http_timer_open(s->loop, on_deadline, c, &c->deadline) != STATUS_OK) {
         if (peer)
-            peer_release(s, peer);
+            http_peer_release(s, peer);
         free(c);
-        connection_turn_away(stream ? dup(descriptor) : descriptor);
+        connection_turn_away(stream ? dup(descriptor) : descriptor, "503 Service Unavailable",
+                             "there are too many connections");
         if (stream)
             bufferevent_free(stream);
         return;
@@ -396,6 +378,8 @@ void http_connection_open(http_server *s, int descriptor, const struct sockaddr 
     bufferevent_setcb(stream, on_read, on_written, on_event, c);
     bufferevent_setwatermark(stream, EV_READ, 0, HTTP_READ_AHEAD);
     bufferevent_set_timeouts(stream, NULL, &write_deadline);
-    http_timer_start(c->deadline, (uint64_t)s->settings->head_deadline_us);
+    c->state = s->tls ? HTTP_STATE_HANDSHAKE : HTTP_STATE_HEAD;
+    http_timer_start(c->deadline, (uint64_t)(s->tls ? s->settings->handshake_deadline_us
+                                                    : s->settings->head_deadline_us));
     bufferevent_enable(stream, EV_READ | EV_WRITE);
 }

@@ -4,12 +4,15 @@
 
 #include "net/http.h"
 #include "net/http_head.h"
+#include "net/http_trace.h"
 
 #include <event2/buffer.h>
 #include <event2/bufferevent.h>
 #include <event2/event.h>
 #include <event2/listener.h>
 #include <netinet/in.h>
+
+typedef struct http_tls http_tls; // an SSL_CTX
 
 // The libevent loop inside.
 struct event_base *http_loop_base(http_loop *l);
@@ -29,11 +32,12 @@ typedef struct http_peer {
 } http_peer;
 
 typedef enum http_state {
-    HTTP_STATE_HEAD,   // between requests, or inside a head
-    HTTP_STATE_BODY,   // inside a body
-    HTTP_STATE_BUSY,   // the handler owes an answer
-    HTTP_STATE_FLUSH,  // the last answer is being written
-    HTTP_STATE_LINGER, // the last answer is written; what still comes is thrown away
+    HTTP_STATE_HANDSHAKE, // of TLS
+    HTTP_STATE_HEAD,      // between requests, or inside a head
+    HTTP_STATE_BODY,      // inside a body
+    HTTP_STATE_BUSY,      // the handler owes an answer
+    HTTP_STATE_FLUSH,     // the last answer is being written
+    HTTP_STATE_LINGER,    // the last answer is written; what still comes is thrown away
 } http_state;
 
 // One socket. Freed from the loop only: by its event, its deadline timer, or the server's close.
@@ -63,7 +67,9 @@ struct http_request {
     const http_route *route; // NULL: none matched
     slice rest;
     char id[65];
-    uint64_t arrived_us;
+    http_trace trace;
+    void *owner; // whatever the server's owner keeps with it
+    uint64_t arrived_us, sent_bytes;
     http_loop_call on_close;
     void *on_close_context;
     buffer answer_fields;
@@ -81,6 +87,7 @@ struct http_server {
     size_t route_count;
     http_hooks hooks;
     void *context;
+    http_tls *tls; // of new connections; NULL: none
     struct evconnlistener **listeners;
     char (*addresses)[272];
     size_t listener_count;
@@ -92,6 +99,29 @@ struct http_server {
     bool refuse_keep_alive;
     uint64_t bodies_bytes; // of all requests now
 };
+
+// http_peers.c
+// One more connection of this address; NULL where it has enough (or memory is short).
+http_peer *http_peer_take(http_server *s, const struct sockaddr *from);
+void http_peer_release(http_server *s, http_peer *p);
+bool http_peer_is_local(const http_peer *p);
+void http_peer_format(const http_peer *p, char text[HTTP_ADDRESS_TEXT]);
+
+// http_tls.c: what the settings name, or NULL where they name nothing. STATUS_BAD_CONFIG names the
+// file.
+status http_tls_open(const http_settings *s, http_tls **opened, error *failure);
+void http_tls_close(http_tls *tls); // NULL is allowed; connections go on with it
+// The server's side of a handshake; owns the descriptor. NULL: no memory, and the descriptor is
+// still the caller's.
+struct bufferevent *http_tls_accept(http_tls *tls, struct event_base *base, int descriptor);
+// Say goodbye: everything was written.
+void http_tls_finish(struct bufferevent *stream);
+// After a handshake that failed: the client spoke HTTP without TLS.
+bool http_tls_spoke_plain(struct bufferevent *stream);
+
+// http_cors.c: the fields of every answer; and the answer to a preflight (true: `r` is gone).
+void http_cors_append(const http_request *r, buffer *out);
+bool http_cors_preflight(http_request *r);
 
 // http_listen.c: bind every address of the settings.
 status http_listeners_open(http_server *s, error *failure);

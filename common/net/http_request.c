@@ -69,13 +69,44 @@ slice http_request_field(const http_request *r, const char *name)
     return http_head_field(&r->head, name);
 }
 
-// An http_peer's key is cut to /64 where it is no mapped IPv4 address; all of ::/64 is our own.
 bool http_request_is_local(const http_request *r)
 {
-    static const uint8_t six[16] = { 0 };
-    static const uint8_t four[13] = { [10] = 0xff, [11] = 0xff, [12] = 127 };
-    const uint8_t *key = r->connection->peer->key;
-    return memcmp(key, six, sizeof six) == 0 || memcmp(key, four, sizeof four) == 0;
+    return http_peer_is_local(r->connection->peer);
+}
+
+void http_request_client(const http_request *r, char text[HTTP_ADDRESS_TEXT])
+{
+    http_peer_format(r->connection->peer, text);
+}
+
+slice http_request_method(const http_request *r)
+{
+    return r->head.method;
+}
+
+uint32_t http_request_flags(const http_request *r)
+{
+    return r->route ? r->route->flags : 0;
+}
+
+uint64_t http_request_answer_bytes(const http_request *r)
+{
+    return r->sent_bytes;
+}
+
+slice http_request_trace(const http_request *r)
+{
+    return slice_of(r->trace.id);
+}
+
+void http_request_own(http_request *r, void *what)
+{
+    r->owner = what;
+}
+
+void *http_request_owned(const http_request *r)
+{
+    return r->owner;
 }
 
 uint64_t http_request_arrived_us(const http_request *r)
@@ -182,6 +213,9 @@ static void answer_head(http_request *r, int status_code, const char *content_ty
                   status_phrase(status_code), date, (int)id.size, id.data);
     if (content_type)
         buffer_printf(out, "Content-Type: %s\r\n", content_type);
+    if (r->trace.id[0]) // our own part of the trace is named after the request
+        buffer_printf(out, "traceparent: 00-%s-%s-%s\r\n", r->trace.id, r->id, r->trace.flags);
+    http_cors_append(r, out);
     buffer_append_slice(out, buffer_slice(&r->answer_fields));
     if (!c->keep_alive)
         buffer_append_text(out, "Connection: close\r\n");
@@ -196,7 +230,11 @@ void http_respond(http_request *r, int status_code, const char *content_type, sl
     buffer head = { 0 };
     r->on_close = NULL;
     answer_head(r, status_code, content_type, &head);
-    buffer_printf(&head, "Content-Length: %zu\r\n\r\n", body.size);
+    if (status_code == 204)
+        buffer_append_text(&head, "\r\n");
+    else
+        buffer_printf(&head, "Content-Length: %zu\r\n\r\n", body.size);
+    r->sent_bytes += body.size;
     if (!c->doomed) {
         bufferevent_write(c->stream, head.data, head.size);
         if (!slice_equal(r->head.method, SLICE("HEAD")))
@@ -259,6 +297,7 @@ bool http_stream_write(http_request *r, slice data)
         return false;
     if (data.size == 0)
         return true;
+    r->sent_bytes += data.size;
     if (r->chunked_answer) {
         char size[24];
         int length = snprintf(size, sizeof size, "%zx\r\n", data.size);

@@ -33,6 +33,7 @@ struct http_request {
     char path[64], id[32];
     buffer body;
     uint64_t arrived_us;
+    void *owner;
     http_loop_call on_close;
     void *close_context;
     int status_code;
@@ -65,7 +66,7 @@ static void request_remove(http_request *r)
     if (r->next)
         r->next->previous = r->previous;
     if (r->server->hooks.answered)
-        r->server->hooks.answered(r->route ? r->route->path : "other", r->status_code,
+        r->server->hooks.answered(r, r->route ? r->route->path : "other", r->status_code,
                                   r->server->context);
     if (r->client)
         r->client->http = NULL;
@@ -128,6 +129,13 @@ size_t http_server_connections(const http_server *s)
 const char *http_server_address(const http_server *s, size_t index)
 {
     return index == 0 ? s->process->host : NULL;
+}
+
+status http_server_reload(http_server *s, error *failure)
+{
+    (void)s;
+    (void)failure;
+    return STATUS_OK;
 }
 
 void http_server_refuse_keep_alive(http_server *s)
@@ -275,6 +283,44 @@ bool http_request_is_local(const http_request *r)
 uint64_t http_request_arrived_us(const http_request *r)
 {
     return r->arrived_us;
+}
+
+slice http_request_method(const http_request *r)
+{
+    (void)r;
+    return SLICE("POST");
+}
+
+uint32_t http_request_flags(const http_request *r)
+{
+    return r->route ? r->route->flags : 0;
+}
+
+uint64_t http_request_answer_bytes(const http_request *r)
+{
+    (void)r;
+    return 0;
+}
+
+void http_request_client(const http_request *r, char text[HTTP_ADDRESS_TEXT])
+{
+    snprintf(text, HTTP_ADDRESS_TEXT, "%llu", (unsigned long long)r->number);
+}
+
+slice http_request_trace(const http_request *r)
+{
+    (void)r;
+    return SLICE("");
+}
+
+void http_request_own(http_request *r, void *what)
+{
+    r->owner = what;
+}
+
+void *http_request_owned(const http_request *r)
+{
+    return r->owner;
 }
 
 void http_request_on_close(http_request *r, http_loop_call call, void *context)

@@ -22,6 +22,7 @@ static http_server *server;
 static http_watch *stop_watch;
 static pthread_t thread;
 static char *listen_items[] = { (char *)"127.0.0.1:0" };
+static char *cors_items[] = { (char *)"https://good.example" };
 static http_settings settings;
 static atomic_int closes, cut_writes, answered_200, answered_other;
 
@@ -67,6 +68,17 @@ static void handle_stream(http_request *r, void *context)
     http_stream_end(r);
 }
 
+static atomic_int big_answers;
+
+static void handle_big(http_request *r, void *context)
+{
+    (void)context;
+    static char block[60000];
+    memset(block, 'b', sizeof block);
+    atomic_fetch_add(&big_answers, 1);
+    http_respond(r, 200, "text/plain", (slice){ block, sizeof block });
+}
+
 // Streams for ever; a timer of its own feeds it.
 typedef struct flood {
     http_request *request;
@@ -105,10 +117,21 @@ static void handle_flood(http_request *r, void *context)
     http_timer_start(f->timer, 0);
 }
 
-static void on_answered(const char *route, int status_code, void *context)
+static void on_answered(const http_request *r, const char *route, int status_code, void *context)
 {
-    (void)route, (void)context;
+    (void)r, (void)route, (void)context;
     atomic_fetch_add(status_code == 200 ? &answered_200 : &answered_other, 1);
+}
+
+// Everything that its owner marked needs a key.
+static bool on_admit(http_request *r, void *context)
+{
+    (void)context;
+    if (!(http_request_flags(r) & HTTP_OWNER_FLAG) ||
+        slice_equal(http_request_field(r, "X-Key"), SLICE("yes")))
+        return true;
+    http_respond_error(r, 401, NULL, NULL, NULL, "a key is missing");
+    return false;
 }
 
 static const http_route routes[] = {
@@ -119,6 +142,8 @@ static const http_route routes[] = {
     { "GET", "/stream", handle_stream, 0 },
     { "GET", "/flood", handle_flood, 0 },
     { "GET", "/rest/*", handle_rest, 0 },
+    { "POST", "/secret", handle_echo, HTTP_JSON_BODY | HTTP_OWNER_FLAG },
+    { "GET", "/big", handle_big, 0 },
 };
 
 static void *run(void *context)
@@ -141,9 +166,10 @@ __attribute__((unused)) static int server_start(void **state)
                                 .head_deadline_us = 300000,
                                 .body_deadline_us = 300000,
                                 .idle_us = 1000000,
-                                .write_deadline_us = 300000 };
+                                .write_deadline_us = 300000,
+                                .cors_origins = { 1, cors_items } };
     assert_int_equal(http_loop_open(&loop, &failure), STATUS_OK);
-    http_hooks hooks = { on_answered };
+    http_hooks hooks = { on_admit, on_answered };
     assert_int_equal(http_server_open(loop, &settings, routes, sizeof routes / sizeof *routes,
                                       &hooks, NULL, &server, &failure),
                      STATUS_OK);

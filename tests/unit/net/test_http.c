@@ -36,6 +36,9 @@ static void each_request_gets_its_status(void **state)
           417 },
         { "GET /hello HTTP/1.1\r\n\r\n", 400 },
         { "GET /hello HTTP/1.1\nHost: a\n\n", 400 },
+        { "POST /secret HTTP/1.1\r\n" REST JSON "Content-Length: 2\r\n\r\n{}", 401 },
+        { "POST /secret HTTP/1.1\r\n" REST JSON "Content-Length: 99999\r\n\r\n", 401 },
+        { "POST /secret HTTP/1.1\r\n" REST JSON "X-Key: yes\r\nContent-Length: 2\r\n\r\n{}", 200 },
         { "nonsense\r\n\r\n", 400 },
         { "GET /hello HTTP/3.0\r\n\r\n", 505 },
     };
@@ -84,6 +87,53 @@ static void a_body_is_invited_when_the_client_asks(void **state)
     client_read(descriptor, NULL, &answer);
     assert_non_null(strstr(answer.data, "HTTP/1.1 200 OK"));
     close(descriptor);
+    buffer_close(&answer);
+}
+
+#define PREFLIGHT(origin)                                                                          \
+    "OPTIONS /echo HTTP/1.1\r\n" REST "Origin: " origin                                            \
+    "\r\nAccess-Control-Request-Method: POST\r\n"                                                  \
+    "Access-Control-Request-Headers: authorization, x-stainless-os\r\n\r\n"
+
+static void pages_of_listed_origins_may_call(void **state)
+{
+    (void)state;
+    buffer answer = { 0 };
+    expect_status(PREFLIGHT("https://good.example"), 204, &answer);
+    assert_non_null(strstr(answer.data, "Access-Control-Allow-Origin: https://good.example\r\n"));
+    assert_non_null(strstr(answer.data, "Access-Control-Allow-Methods: GET, HEAD, POST\r\n"));
+    assert_non_null(
+        strstr(answer.data, "Access-Control-Allow-Headers: authorization, x-stainless-os\r\n"));
+    assert_null(strstr(answer.data, "Content-Length"));
+    expect_status(PREFLIGHT("https://good.example.evil"), 403, &answer);
+    assert_null(strstr(answer.data, "Access-Control-Allow-Origin"));
+    expect_status("OPTIONS /echo HTTP/1.1\r\n" REST "\r\n", 405, &answer);
+    expect_status("GET /hello HTTP/1.1\r\n" REST "Origin: https://good.example\r\n\r\n", 200,
+                  &answer);
+    assert_non_null(strstr(answer.data, "Access-Control-Allow-Origin: https://good.example\r\n"));
+    assert_non_null(strstr(answer.data, "Vary: Origin\r\n"));
+    expect_status("GET /hello HTTP/1.1\r\n" REST "Origin: null\r\n\r\n", 200, &answer);
+    assert_null(strstr(answer.data, "Access-Control-Allow-Origin"));
+    buffer_close(&answer);
+}
+
+#define TRACE "4bf92f3577b34da6a3ce929d0e0e4736"
+
+static void a_trace_is_answered_and_a_bad_one_is_not(void **state)
+{
+    (void)state;
+    buffer answer = { 0 };
+    expect_status("GET /hello HTTP/1.1\r\n" REST "traceparent: 00-" TRACE
+                  "-00f067aa0ba902b7-01\r\n\r\n",
+                  200, &answer);
+    const char *at = strstr(answer.data, "traceparent: 00-" TRACE "-");
+    assert_non_null(at);
+    assert_memory_equal(at + 65, "-01\r\n", 5);
+    assert_memory_not_equal(at + 49, "00f067aa0ba902b7", 16); // our own part
+    expect_status("GET /hello HTTP/1.1\r\n" REST "traceparent: 00-" TRACE
+                  "-00f067aa0ba902b7-1\r\n\r\n",
+                  200, &answer);
+    assert_null(strstr(answer.data, "traceparent"));
     buffer_close(&answer);
 }
 
@@ -154,6 +204,8 @@ int main(void)
         cmocka_unit_test(each_request_gets_its_status),
         cmocka_unit_test(a_connection_serves_many_requests_in_order),
         cmocka_unit_test(a_body_is_invited_when_the_client_asks),
+        cmocka_unit_test(pages_of_listed_origins_may_call),
+        cmocka_unit_test(a_trace_is_answered_and_a_bad_one_is_not),
         cmocka_unit_test(every_answer_was_counted),
         cmocka_unit_test(every_address_is_one_listener),
         cmocka_unit_test(an_address_in_use_is_a_sentence),

@@ -80,6 +80,25 @@ static void a_flood_of_early_requests_is_cut(void **state)
     close(descriptor);
 }
 
+// Who asks again and again and reads nothing is not answered on and on.
+static void unread_answers_hold_further_requests_back(void **state)
+{
+    (void)state;
+    buffer request = { 0 };
+    int greedy = client_open(), small = 4096;
+    setsockopt(greedy, SOL_SOCKET, SO_RCVBUF, &small, sizeof small);
+    for (int i = 0; i < 400; i++) // 24 MB of answers
+        buffer_append_text(&request, "GET /big HTTP/1.1\r\nHost: a\r\n\r\n");
+    client_send(greedy, request.data);
+    clock_sleep_us(150000);
+    int answered = atomic_load(&big_answers); // what the kernel's buffers take, and two more
+    assert_in_range(answered, 1, 60);
+    clock_sleep_us(500000);
+    assert_int_equal(atomic_load(&big_answers), answered);
+    close(greedy);
+    buffer_close(&request);
+}
+
 static void bodies_share_a_budget(void **state)
 {
     (void)state;
@@ -147,6 +166,7 @@ int main(void)
         cmocka_unit_test(a_client_that_goes_away_is_reported_once),
         cmocka_unit_test(a_slow_reader_is_cut_and_others_are_served),
         cmocka_unit_test(a_flood_of_early_requests_is_cut),
+        cmocka_unit_test(unread_answers_hold_further_requests_back),
         cmocka_unit_test(bodies_share_a_budget),
         cmocka_unit_test(an_address_has_a_limit_of_connections),
         cmocka_unit_test(idle_connections_end),
