@@ -58,9 +58,9 @@ static void append_chat_entry(buffer *out, slice bytes, float logprob)
     append_bytes(out, bytes);
 }
 
-static void append_chat_logprobs(const answer *a, const stream_part *part, buffer *out)
+static void append_chat_logprobs(const answer *a, const stream *s, const stream_part *part,
+                                 buffer *out)
 {
-    const stream *s = a->stream;
     const tokenizer *tokens = s->decoder.tokens;
     buffer_append_text(out, "{\"content\":[");
     for (size_t i = part->first; i < part->last; i++) {
@@ -81,9 +81,8 @@ static void append_chat_logprobs(const answer *a, const stream_part *part, buffe
     buffer_append_text(out, "],\"refusal\":null}");
 }
 
-static void append_tops(const answer *a, const stream_token *t, buffer *out)
+static void append_tops(const answer *a, const stream *s, const stream_token *t, buffer *out)
 {
-    const stream *s = a->stream;
     buffer_append_byte(out, '{');
     for (uint32_t k = 0; k < t->top_count && k < a->request->top_logprobs; k++) {
         if (k)
@@ -96,9 +95,9 @@ static void append_tops(const answer *a, const stream_token *t, buffer *out)
     buffer_append_byte(out, '}');
 }
 
-static void append_completion_logprobs(const answer *a, const stream_part *part, buffer *out)
+static void append_completion_logprobs(const answer *a, const stream *s, const stream_part *part,
+                                       buffer *out)
 {
-    const stream *s = a->stream;
     buffer_append_text(out, "{\"tokens\":[");
     for (size_t i = part->first; i < part->last; i++) {
         if (i > part->first)
@@ -117,7 +116,7 @@ static void append_completion_logprobs(const answer *a, const stream_part *part,
         for (size_t i = part->first; i < part->last; i++) {
             if (i > part->first)
                 buffer_append_byte(out, ',');
-            append_tops(a, &s->tokens[i], out);
+            append_tops(a, s, &s->tokens[i], out);
         }
         buffer_append_byte(out, ']');
     } else {
@@ -129,69 +128,92 @@ static void append_completion_logprobs(const answer *a, const stream_part *part,
     buffer_append_text(out, "]}");
 }
 
-static void append_logprobs(const answer *a, const stream_part *part, buffer *out)
+static void append_logprobs(const answer *a, const stream *s, const stream_part *part, buffer *out)
 {
     buffer_append_text(out, ",\"logprobs\":");
-    if (!a->request->logprobs || (part->first == part->last && a->stream->billed > 0))
+    if (!a->request->logprobs || (part->first == part->last && s->billed > 0))
         buffer_append_text(out, "null");
     else if (a->request->kind == REQUEST_CHAT)
-        append_chat_logprobs(a, part, out);
+        append_chat_logprobs(a, s, part, out);
     else
-        append_completion_logprobs(a, part, out);
+        append_completion_logprobs(a, s, part, out);
 }
 
 // ---- the common parts -------------------------------------------------------------------------
 
-static void append_head(const answer *a, const char *object, buffer *out)
+static void append_head(const answer *a, const char *fingerprint, const char *object, buffer *out)
 {
     buffer_printf(out, "{\"id\":\"%s\",\"object\":\"%s\",\"created\":%" PRIu64 ",\"model\":", a->id,
                   object, a->created_s);
     buffer_append_json(out, slice_of(a->model));
-    buffer_printf(out, ",\"system_fingerprint\":\"%s\",\"choices\":[", a->fingerprint);
+    buffer_printf(out, ",\"system_fingerprint\":\"%s\",\"choices\":[", fingerprint);
+}
+
+answer_usage answer_usage_of(const answer *a)
+{
+    answer_usage usage = { 0 };
+    const request_prompt *prompt = NULL;
+    for (size_t i = 0; i < a->choice_count; i++) {
+        const answer_choice *c = &a->choices[i];
+        usage.generated += c->stream->billed;
+        if (c->prompt == prompt)
+            continue;
+        prompt = c->prompt; // its first choice
+        usage.prompt += prompt->tokens.count;
+        usage.cached += c->cached_tokens;
+    }
+    return usage;
 }
 
 static void append_usage(const answer *a, buffer *out)
 {
-    size_t prompt = a->request->prompt.count, generated = a->stream->billed;
+    answer_usage usage = answer_usage_of(a);
     buffer_printf(out,
-                  "\"usage\":{\"prompt_tokens\":%zu,\"completion_tokens\":%zu,\"total_tokens\":%zu,"
-                  "\"prompt_tokens_details\":{\"cached_tokens\":%" PRIu64 "}}",
-                  prompt, generated, prompt + generated, a->cached_tokens);
+                  "\"usage\":{\"prompt_tokens\":%" PRIu64 ",\"completion_tokens\":%" PRIu64
+                  ",\"total_tokens\":%" PRIu64
+                  ",\"prompt_tokens_details\":{\"cached_tokens\":%" PRIu64 "}}",
+                  usage.prompt, usage.generated, usage.prompt + usage.generated, usage.cached);
 }
 
 // The hashes of tokens [first, last), the ending one included.
-static void append_hashes(const answer *a, size_t first, size_t last, buffer *out)
+static void append_hashes(const answer *a, const stream *s, size_t first, size_t last, buffer *out)
 {
     if (!a->request->logits_hash)
         return;
     buffer_append_text(out, ",\"penstock\":{\"logits_hash\":[");
     for (size_t i = first; i < last; i++)
         buffer_printf(out, i > first ? ",\"%016" PRIx64 "\"" : "\"%016" PRIx64 "\"",
-                      a->stream->tokens[i].logits_hash);
+                      s->tokens[i].logits_hash);
     buffer_append_text(out, "]}");
 }
 
-static void append_finish(const answer *a, buffer *out)
+static void append_finish(const stream *s, buffer *out)
 {
-    if (a->stream->done)
-        buffer_printf(out, ",\"finish_reason\":\"%s\"", stream_finish_name(a->stream));
+    if (s->done)
+        buffer_printf(out, ",\"finish_reason\":\"%s\"", stream_finish_name(s));
     else
         buffer_append_text(out, ",\"finish_reason\":null");
 }
 
 // ---- answers ----------------------------------------------------------------------------------
 
-void answer_chunk(answer *a, buffer *out)
+static bool is_chat(const answer *a)
 {
-    bool is_chat = a->request->kind == REQUEST_CHAT, had_begun = a->begun;
-    stream_part part = stream_take(a->stream);
-    if (part.text.size == 0 && part.first == part.last && had_begun && !a->stream->done)
+    return a->request->kind == REQUEST_CHAT;
+}
+
+static void write_chunk(const answer *a, answer_choice *c, buffer *out)
+{
+    bool had_begun = c->begun;
+    stream *s = c->stream;
+    stream_part part = stream_take(s);
+    if (part.text.size == 0 && part.first == part.last && had_begun && !s->done)
         return;
-    a->begun = true;
+    c->begun = true;
     buffer_append_text(out, "data: ");
-    append_head(a, is_chat ? "chat.completion.chunk" : "text_completion", out);
-    buffer_append_text(out, "{\"index\":0,");
-    if (is_chat) {
+    append_head(a, c->fingerprint, is_chat(a) ? "chat.completion.chunk" : "text_completion", out);
+    buffer_printf(out, "{\"index\":%zu,", c->index);
+    if (is_chat(a)) {
         buffer_append_text(out, "\"delta\":{");
         if (!had_begun)
             buffer_append_text(out, "\"role\":\"assistant\",");
@@ -200,51 +222,71 @@ void answer_chunk(answer *a, buffer *out)
         buffer_append_text(out, "\"text\":");
     }
     buffer_append_json(out, part.text);
-    if (is_chat)
+    if (is_chat(a))
         buffer_append_byte(out, '}');
-    append_logprobs(a, &part, out);
-    append_finish(a, out);
-    append_hashes(a, part.first, a->stream->done ? a->stream->billed : part.last, out);
+    append_logprobs(a, s, &part, out);
+    append_finish(s, out);
+    append_hashes(a, s, part.first, s->done ? s->billed : part.last, out);
     buffer_append_text(out, "}]}\n\n");
 }
 
-void answer_usage_chunk(const answer *a, buffer *out)
+static void write_end(const answer *a, buffer *out)
 {
-    buffer_append_text(out, "data: ");
-    append_head(a, a->request->kind == REQUEST_CHAT ? "chat.completion.chunk" : "text_completion",
-                out);
-    buffer_append_text(out, "],");
-    append_usage(a, out);
-    buffer_append_text(out, "}\n\n");
-}
-
-void answer_done_mark(buffer *out)
-{
+    if (a->request->include_usage) {
+        buffer_append_text(out, "data: ");
+        append_head(a, a->choices[0].fingerprint,
+                    is_chat(a) ? "chat.completion.chunk" : "text_completion", out);
+        buffer_append_text(out, "],");
+        append_usage(a, out);
+        buffer_append_text(out, "}\n\n");
+    }
     buffer_append_text(out, "data: [DONE]\n\n");
 }
 
-void answer_error_chunk(const char *type, const char *code, const char *message, buffer *out)
+static void write_error(int status_code, const char *param, const char *code, const char *message,
+                        bool event, buffer *out)
 {
-    buffer_append_text(out, "data: ");
-    http_error_body(out, type, NULL, code, message);
-    buffer_append_text(out, "\n\n");
+    if (event)
+        buffer_append_text(out, "data: ");
+    http_error_body(out, http_error_type(status_code), param, code, message);
+    if (event)
+        buffer_append_text(out, "\n\n");
 }
 
-void answer_whole(answer *a, buffer *out)
+static void write_whole_choice(const answer *a, answer_choice *c, buffer *out)
 {
-    bool is_chat = a->request->kind == REQUEST_CHAT;
-    stream_part part = stream_take(a->stream);
-    append_head(a, is_chat ? "chat.completion" : "text_completion", out);
-    buffer_append_text(out, "{\"index\":0,");
-    buffer_append_text(out,
-                       is_chat ? "\"message\":{\"role\":\"assistant\",\"content\":" : "\"text\":");
+    stream_part part = stream_take(c->stream);
+    buffer_printf(out, "{\"index\":%zu,", c->index);
+    buffer_append_text(out, is_chat(a) ? "\"message\":{\"role\":\"assistant\",\"content\":"
+                                       : "\"text\":");
     buffer_append_json(out, part.text);
-    if (is_chat)
+    if (is_chat(a))
         buffer_append_text(out, ",\"refusal\":null}");
-    append_logprobs(a, &part, out);
-    append_finish(a, out);
-    append_hashes(a, part.first, a->stream->billed, out);
-    buffer_append_text(out, "}],");
+    append_logprobs(a, c->stream, &part, out);
+    append_finish(c->stream, out);
+    append_hashes(a, c->stream, part.first, c->stream->billed, out);
+    buffer_append_byte(out, '}');
+}
+
+static void write_whole(const answer *a, buffer *out)
+{
+    append_head(a, a->choices[0].fingerprint, is_chat(a) ? "chat.completion" : "text_completion",
+                out);
+    for (size_t i = 0; i < a->choice_count; i++) {
+        if (i > 0)
+            buffer_append_byte(out, ',');
+        write_whole_choice(a, &a->choices[i], out);
+    }
+    buffer_append_text(out, "],");
     append_usage(a, out);
     buffer_append_byte(out, '}');
+}
+
+const answer_shape *answer_shape_of(request_kind kind)
+{
+    static const answer_shape shapes[] = {
+        [REQUEST_CHAT] = { "chatcmpl", write_chunk, write_end, write_whole, write_error },
+        [REQUEST_COMPLETION] = { "cmpl", write_chunk, write_end, write_whole, write_error },
+    };
+    return &shapes[kind];
 }

@@ -1,6 +1,6 @@
 // The routes of the API: completions and models; the table of all routes.
 #include "router/admin.h"
-#include "router/dispatcher.h"
+#include "router/call.h"
 #include "router/status_api.h"
 
 #include <inttypes.h>
@@ -8,13 +8,13 @@
 static void handle_chat(http_request *http, void *context)
 {
     router *r = context;
-    dispatcher_begin(r->dispatcher, http, REQUEST_CHAT);
+    call_begin(r->dispatcher, http, REQUEST_CHAT);
 }
 
 static void handle_completions(http_request *http, void *context)
 {
     router *r = context;
-    dispatcher_begin(r->dispatcher, http, REQUEST_COMPLETION);
+    call_begin(r->dispatcher, http, REQUEST_COMPLETION);
 }
 
 static void append_model(const router *r, const served_model *model, slice name, buffer *out)

@@ -13,13 +13,12 @@
 void dispatcher_spend(exchange_share *share, registry_worker *w, const exchange *x, uint64_t tokens,
                       bool outstanding)
 {
-    *share =
-        (exchange_share){ .serial = w->serial,
-                          .pages = policy_pages(w->page_tokens, tokens),
-                          .tokens = outstanding ? tokens : 0,
-                          .held = w->role == POLICY_DECODE
-                                      ? &dispatcher_line_of(x)->held[x->request.priority]
-                                      : NULL };
+    *share = (exchange_share){ .serial = w->serial,
+                               .pages = policy_pages(w->page_tokens, tokens),
+                               .tokens = outstanding ? tokens : 0,
+                               .held = w->role == POLICY_DECODE
+                                           ? &dispatcher_line_of(x)->held[x->request->priority]
+                                           : NULL };
     w->pages_spent += share->pages;
     w->tokens_outstanding += share->tokens;
     w->sequences_spent++;
@@ -88,7 +87,7 @@ void dispatcher_recall(dispatcher *d, exchange *x)
 
 static void sampling_fill(const exchange *x, Penstock__Sampling *out)
 {
-    const request_sampling *s = &x->request.sampling;
+    const request_sampling *s = &x->request->sampling;
     out->temperature = (float)s->temperature;
     out->top_p = s->top_p < (double)TOP_P_MIN ? TOP_P_MIN : (float)s->top_p;
     out->min_p = (float)s->min_p;
@@ -98,18 +97,19 @@ static void sampling_fill(const exchange *x, Penstock__Sampling *out)
     out->frequency_penalty = (float)s->frequency_penalty;
     out->presence_penalty = (float)s->presence_penalty;
     out->seed = (uint64_t)s->seed;
-    out->n_bias_tokens = out->n_biases = x->request.bias_count;
-    out->bias_tokens = x->request.bias_tokens;
-    out->biases = x->request.biases;
-    out->top_logprobs = (uint32_t)x->request.top_logprobs;
+    out->choice = x->draw;
+    out->n_bias_tokens = out->n_biases = x->request->bias_count;
+    out->bias_tokens = x->request->bias_tokens;
+    out->biases = x->request->biases;
+    out->top_logprobs = (uint32_t)x->request->top_logprobs;
 }
 
 // Prompt, then what earlier attempts delivered. False: no memory.
 static bool tokens_fill(dispatcher *d, const exchange *x)
 {
     d->scratch.count = 0;
-    for (size_t i = 0; i < x->request.prompt.count; i++)
-        if (!token_list_append(&d->scratch, x->request.prompt.ids[i]))
+    for (size_t i = 0; i < x->prompt->tokens.count; i++)
+        if (!token_list_append(&d->scratch, x->prompt->tokens.ids[i]))
             return false;
     for (size_t i = 0; i < x->stream.received.count; i++)
         if (!token_list_append(&d->scratch, x->stream.received.ids[i]))
@@ -144,9 +144,9 @@ static void peer_fill(Penstock__PlanPeer *peer, const registry_worker *w, Protob
 static uint64_t time_left(const exchange *x)
 {
     uint64_t now = clock_now_us();
-    if (x->deadline_us == 0)
+    if (x->call->deadline_us == 0)
         return 0;
-    return x->deadline_us > now ? x->deadline_us - now : 1;
+    return x->call->deadline_us > now ? x->call->deadline_us - now : 1;
 }
 
 // The sequence leaves `from`: the ticket for its next worker is out.
@@ -186,16 +186,16 @@ status dispatcher_tickets(dispatcher *d, exchange *x, registry_worker *decode,
     t.n_tokens = d->scratch.count - x->moving; // the last one comes with the record
     t.spare_tokens = x->moving ? MIGRATION_SPARE : 0;
     t.tokens = d->scratch.ids;
-    t.prompt_count = (uint32_t)x->request.prompt.count;
-    t.max_tokens = (uint32_t)x->request.max_tokens;
-    t.min_tokens = (uint32_t)x->request.min_tokens;
-    t.ignore_eos = x->request.ignore_eos;
-    t.n_stop_ids = x->request.stop_id_count;
-    t.stop_ids = x->request.stop_ids;
+    t.prompt_count = (uint32_t)x->prompt->tokens.count;
+    t.max_tokens = (uint32_t)x->prompt->max_tokens;
+    t.min_tokens = (uint32_t)x->request->min_tokens;
+    t.ignore_eos = x->request->ignore_eos;
+    t.n_stop_ids = x->request->stop_id_count;
+    t.stop_ids = (int32_t *)x->request->stop_ids; // only read
     t.sampling = &sampling;
-    t.priority = (uint32_t)x->request.priority;
+    t.priority = (uint32_t)x->request->priority;
     t.timeout_us = time_left(x);
-    t.logits_hash = x->request.logits_hash;
+    t.logits_hash = x->request->logits_hash;
     t.alone = x->alone;
     m.body_case = PENSTOCK__TO_WORKER__BODY_TICKET;
     m.ticket = &t;
@@ -231,7 +231,7 @@ static void place_note(exchange *x, const policy_plan *plan, const registry_work
     if (x->attempt == 1) {
         router_metrics_add(r->metrics, ROUTER_METRIC_VERSIONS, x->fingerprint, NULL, 1);
         router_metrics_observe(r->metrics, ROUTER_METRIC_QUEUE_TIME,
-                               (double)(now - x->queued_us) / 1e6);
+                               (double)(now - x->call->queued_us) / 1e6);
     }
     if (!t)
         return;
@@ -252,7 +252,7 @@ void dispatcher_place(dispatcher *d, exchange *x, const policy_plan *plan)
     registry_worker *decode = registry_at(workers, plan->decode);
     registry_worker *prefill =
         plan->prefill == SIZE_MAX ? NULL : registry_at(workers, plan->prefill);
-    uint64_t tokens = x->request.prompt.count + x->stream.received.count;
+    uint64_t tokens = x->prompt->tokens.count + x->stream.received.count;
     dispatcher_dequeue(d, x);
     x->state = EXCHANGE_RUNNING;
     d->counts.running++;
@@ -279,8 +279,9 @@ dispatcher_counts dispatcher_count_model(const dispatcher *d, const served_model
     const dispatcher_line *line = &d->lines[model->index];
     return (dispatcher_counts){ .waiting = dispatcher_waiting(line),
                                 .running = line->running,
-                                .oldest_us =
-                                    line->first ? clock_now_us() - line->first->queued_us : 0 };
+                                .oldest_us = line->first
+                                                 ? clock_now_us() - line->first->call->queued_us
+                                                 : 0 };
 }
 
 dispatcher_counts dispatcher_count(const dispatcher *d)
@@ -316,7 +317,7 @@ void dispatcher_close(dispatcher *d)
 {
     if (!d)
         return;
-    CHECK(d->all == NULL);
+    CHECK(d->all == NULL && d->calls == NULL);
     http_timer_close(d->tick);
     free(d->view);
     token_list_close(&d->scratch);

@@ -71,7 +71,7 @@ void dispatcher_retry(dispatcher *d, exchange *x, const char *reason, uint64_t c
     if (x->deaths >= (uint64_t)d->router->settings->poison_deaths) {
         log_error("request",
                   "%s is poison: workers died with it deaths %u prompt_tokens %zu last %s", x->id,
-                  x->deaths, x->request.prompt.count, x->last_failure.text);
+                  x->deaths, x->prompt->tokens.count, x->last_failure.text);
         exchange_fail(x, 500, "poison",
                       "several workers died with this request; it is not tried again");
         return;
@@ -167,7 +167,7 @@ static void credits_follow(dispatcher *d, exchange *x)
     if (!w)
         return;
     uint64_t pages =
-        policy_pages(w->page_tokens, x->request.prompt.count + x->stream.received.count);
+        policy_pages(w->page_tokens, x->prompt->tokens.count + x->stream.received.count);
     dispatcher_grow(w, &x->decode, pages);
 }
 
@@ -187,8 +187,8 @@ static void tokens_note(dispatcher *d, exchange *x, const registry_worker *w,
     bool progress = !x->by_prefill || x->decode.serial == w->serial;
     if (known == 0) {
         // Hits of the worker that computed the prompt; never more than there is.
-        uint64_t prompt = x->request.prompt.count;
-        x->answer.cached_tokens = u->cached_tokens < prompt ? u->cached_tokens : prompt;
+        uint64_t prompt = x->prompt->tokens.count;
+        x->choice->cached_tokens = u->cached_tokens < prompt ? u->cached_tokens : prompt;
         x->first_token_us = now;
     }
     outstanding_settle(d, &x->prefill);
@@ -396,12 +396,6 @@ void dispatcher_on_changed(void *context)
 static bool exchange_tick(dispatcher *d, exchange *x, uint64_t now)
 {
     const router_settings *settings = d->router->settings;
-    if (x->state == EXCHANGE_PARSING)
-        return false;
-    if (x->deadline_us && now >= x->deadline_us) {
-        exchange_fail(x, 504, "deadline", "the request was not answered in time");
-        return true;
-    }
     if (x->state == EXCHANGE_WAITING && x->failing_since_us &&
         now - x->failing_since_us >= (uint64_t)settings->retry_budget_us) {
         give_up(x);
@@ -413,8 +407,6 @@ static bool exchange_tick(dispatcher *d, exchange *x, uint64_t now)
         gap_retry(d, x, w, STREAM_GAP);
         return true;
     }
-    if (x->http && x->request.stream && now - x->written_us >= (uint64_t)settings->silence_us)
-        exchange_comment(x);
     return false;
 }
 
@@ -451,6 +443,8 @@ void dispatcher_on_tick(void *context)
     for (size_t i = 0; i < d->router->models.count; i++)
         admission_rate_tick(&d->lines[i].rate, now, dispatcher_waiting(&d->lines[i]));
     // An end may end others too (room for the queue, and what follows from it): then begin again.
+    for (call *c = d->calls; c;)
+        c = call_tick(c, now) ? d->calls : c->next;
     for (exchange *x = d->all; x;)
         x = exchange_tick(d, x, now) ? d->all : x->all_next;
     stuck_leave(d);
@@ -461,13 +455,13 @@ void dispatcher_on_tick(void *context)
 
 void dispatcher_cut_all(dispatcher *d)
 {
-    for (exchange *x = d->all; x;) {
-        if (x->state == EXCHANGE_PARSING) {
-            x = x->all_next;
+    for (call *c = d->calls; c;) {
+        if (c->parsing) {
+            c = c->next;
             continue;
         }
         d->router->drain_cut = true;
-        exchange_fail(x, 503, "draining", "the router is being shut down");
-        x = d->all;
+        call_fail(c, 503, "draining", "the router is being shut down");
+        c = d->calls;
     }
 }

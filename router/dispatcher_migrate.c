@@ -20,7 +20,7 @@ static bool movable(const exchange *x, const registry_worker *from)
 static void move(dispatcher *d, exchange *x, registry_worker *to)
 {
     timeline *t = exchange_timeline(x);
-    uint64_t tokens = x->request.prompt.count + x->stream.received.count + MIGRATION_SPARE;
+    uint64_t tokens = x->prompt->tokens.count + x->stream.received.count + MIGRATION_SPARE;
     registry_worker *from = registry_find(d->router->registry, x->decode.serial);
     dispatcher_release(d, &x->prefill); // its part is done
     x->prefill = x->decode;

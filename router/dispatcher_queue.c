@@ -12,13 +12,13 @@
 
 static uint64_t order_of(const exchange *x)
 {
-    return admission_order((admission_class)x->request.priority, x->queued_us,
+    return admission_order((admission_class)x->request->priority, x->call->queued_us,
                            (uint64_t)x->dispatcher->router->settings->batch_delay_us);
 }
 
 dispatcher_line *dispatcher_line_of(const exchange *x)
 {
-    return &x->dispatcher->lines[x->request.model->index];
+    return &x->dispatcher->lines[x->request->model->index];
 }
 
 size_t dispatcher_waiting(const dispatcher_line *line)
@@ -46,7 +46,7 @@ void dispatcher_enqueue(dispatcher *d, exchange *x)
         x->queue_next->queue_previous = x;
     else
         q->last = x;
-    q->waiting[x->request.priority]++;
+    q->waiting[x->request->priority]++;
     d->counts.waiting++;
 }
 
@@ -62,23 +62,23 @@ void dispatcher_dequeue(dispatcher *d, exchange *x)
     else
         q->last = x->queue_previous;
     x->queue_previous = x->queue_next = NULL;
-    q->waiting[x->request.priority]--;
+    q->waiting[x->request->priority]--;
     d->counts.waiting--;
     admission_rate_left(&q->rate, dispatcher_waiting(q));
 }
 
-bool dispatcher_queue_full(const exchange *x)
+bool dispatcher_queue_takes(const dispatcher *d, const request *r)
 {
-    int64_t class = x->request.priority;
-    return dispatcher_line_of(x)->waiting[class] >=
-           (size_t)x->dispatcher->router->settings->queue_max[class];
+    size_t wanted = r->prompt_count * r->choices;
+    return d->lines[r->model->index].waiting[r->priority] + wanted <=
+           (size_t)d->router->settings->queue_max[r->priority];
 }
 
 // Its model may not be known yet.
-int dispatcher_retry_after(const exchange *x)
+int dispatcher_retry_after(const dispatcher *d, const request *r)
 {
     static const admission_rate unknown;
-    const dispatcher_line *line = x->request.model ? dispatcher_line_of(x) : NULL;
+    const dispatcher_line *line = r->model ? &d->lines[r->model->index] : NULL;
     return line ? admission_retry_after(&line->rate, dispatcher_waiting(line))
                 : admission_retry_after(&unknown, 0);
 }
@@ -139,8 +139,8 @@ static bool view_build(dispatcher *d, policy_view *view)
 
 static policy_ask ask_of(dispatcher *d, const exchange *x)
 {
-    policy_ask ask = { .tokens = x->request.prompt.count + x->stream.received.count,
-                       .length = x->request.prompt.count + (uint64_t)x->request.max_tokens,
+    policy_ask ask = { .tokens = x->prompt->tokens.count + x->stream.received.count,
+                       .length = x->prompt->tokens.count + (uint64_t)x->prompt->max_tokens,
                        .weights = x->weights,
                        .bound = x->stream.received.count > 0,
                        .numeric_id = x->numeric_id,
@@ -170,13 +170,13 @@ static bool class_has_room(const dispatcher *d, const exchange *x)
     uint32_t page_tokens = 0;
     for (size_t i = 0; i < registry_count(d->router->registry) && page_tokens == 0; i++) {
         const registry_worker *w = registry_at(d->router->registry, i);
-        if (w->role == POLICY_DECODE && w->model == x->request.model)
+        if (w->role == POLICY_DECODE && w->model == x->request->model)
             page_tokens = w->page_tokens;
     }
-    double share = d->router->settings->share[x->request.priority];
+    double share = d->router->settings->share[x->request->priority];
     const dispatcher_line *line = dispatcher_line_of(x);
-    const exchange_held *held = &line->held[x->request.priority];
-    uint64_t tokens = x->request.prompt.count + x->stream.received.count;
+    const exchange_held *held = &line->held[x->request->priority];
+    uint64_t tokens = x->prompt->tokens.count + x->stream.received.count;
     return admission_share_allows(share, line->granted.pages, held->pages,
                                   policy_pages(page_tokens, tokens)) &&
            admission_share_allows(share, line->granted.sequences, held->sequences, 1);
@@ -184,7 +184,8 @@ static bool class_has_room(const dispatcher *d, const exchange *x)
 
 // ---- rounds -----------------------------------------------------------------------------------
 
-// A round over the line of a model: the view, kept true while requests are placed, and what it has met.
+// A round over the line of a model: the view, kept true while requests are placed, and what it has
+// met.
 typedef struct round {
     dispatcher *d;
     policy_view view;
@@ -214,7 +215,7 @@ static bool known_full(round *r, const policy_ask *ask)
 static void room_keep(round *r, const exchange *x, const policy_ask *ask)
 {
     size_t decode, prefill;
-    bool impatient = r->now - x->queued_us >= (uint64_t)r->d->router->settings->patience_us;
+    bool impatient = r->now - x->call->queued_us >= (uint64_t)r->d->router->settings->patience_us;
     if (r->kept || !(impatient || x->alone))
         return;
     policy_reserve(&r->view, ask, &decode, &prefill);
@@ -227,8 +228,7 @@ static void room_keep(round *r, const exchange *x, const policy_ask *ask)
 }
 
 // Which versions have a decode worker that is usable, or at least alive.
-static bool versions_mark(const round *r, const versions *v, bool usable,
-                          bool marked[VERSIONS_MAX])
+static bool versions_mark(const round *r, const versions *v, bool usable, bool marked[VERSIONS_MAX])
 {
     bool any = false;
     memset(marked, 0, VERSIONS_MAX * sizeof *marked);
@@ -259,7 +259,7 @@ static void version_choose(round *r, exchange *x)
 {
     static const bool all[VERSIONS_MAX] = { true, true, true, true, true, true, true, true };
     router *owner = r->d->router;
-    const versions *v = &x->request.model->versions;
+    const versions *v = &x->request->model->versions;
     bool marked[VERSIONS_MAX];
     if (x->stream.received.count > 0 || version_lives(r, x->weights))
         return;
@@ -280,7 +280,7 @@ static void no_worker(exchange *x)
     char message[256];
     snprintf(message, sizeof message,
              "no worker can serve this request at present (model \"%.120s\")",
-             x->request.model->prompt.identity.name);
+             x->request->model->prompt.identity.name);
     exchange_fail(x, 503, "no_worker", message);
 }
 

@@ -13,7 +13,7 @@
 
 typedef struct timeline {
     uint64_t number; // of the request in this router
-    char id[48];     // "chatcmpl-..." or "cmpl-..."
+    char id[56];     // "chatcmpl-..." or "cmpl-...", with "-1" behind it for choice 1
     char http_id[65];
     const char *outcome; // "running", "stop", "length", "abort", "error", "rejected"
     char prefill_worker[64], decode_worker[64];

@@ -97,9 +97,10 @@ static status model_choose(request_rules *rules, json_t *body, request *r, error
 
 // The two sentences of an overflow; clients look for the phrase "maximum context length is N
 // tokens".
-static status length_resolve(const request_rules *rules, request *r, error *failure)
+static status length_resolve(const request_rules *rules, const request *r, request_prompt *p,
+                             error *failure)
 {
-    uint64_t context = rules->context, prompt = r->prompt.count;
+    uint64_t context = rules->context, prompt = p->tokens.count;
     const char *field = r->kind == REQUEST_CHAT ? "messages" : "prompt";
     if (prompt == 0)
         return error_set(failure, STATUS_INVALID, field, "%s gives no token; it must not be empty",
@@ -112,20 +113,19 @@ static status length_resolve(const request_rules *rules, request *r, error *fail
                          r->kind == REQUEST_CHAT ? "resulted in" : "has",
                          (unsigned long long)prompt);
     uint64_t room = context - prompt;
-    if (r->max_tokens == 0)
-        r->max_tokens = (int64_t)room;
-    if ((uint64_t)r->max_tokens > room)
+    p->max_tokens = r->max_tokens ? r->max_tokens : (int64_t)room;
+    if ((uint64_t)p->max_tokens > room)
         return error_set(
             failure, STATUS_CONTEXT_LENGTH, "max_tokens",
             "This model's maximum context length is %llu tokens. However, you requested "
             "%llu tokens (%llu in the %s, %llu in the completion).",
             (unsigned long long)context,
-            (unsigned long long)prompt + (unsigned long long)r->max_tokens,
-            (unsigned long long)prompt, field, (unsigned long long)r->max_tokens);
-    if (r->min_tokens > r->max_tokens)
+            (unsigned long long)prompt + (unsigned long long)p->max_tokens,
+            (unsigned long long)prompt, field, (unsigned long long)p->max_tokens);
+    if (r->min_tokens > p->max_tokens)
         return error_set(failure, STATUS_INVALID, "min_tokens",
                          "min_tokens is %lld; right is at most max_tokens (%lld)",
-                         (long long)r->min_tokens, (long long)r->max_tokens);
+                         (long long)r->min_tokens, (long long)p->max_tokens);
     return STATUS_OK;
 }
 
@@ -136,7 +136,7 @@ status request_parse(const request_rules *given, request_kind kind, slice text,
     const request_rules *rules = &own;
     status result = STATUS_OK;
     json_t *body = NULL;
-    request r = { .kind = kind };
+    request r = { .kind = kind, .choices = 1 };
     TRY(body_parse(text, &body, failure));
     TRY(model_choose(&own, body, &r, failure));
     TRY(request_fields_parse(rules, body, &r, failure));
@@ -144,7 +144,8 @@ status request_parse(const request_rules *given, request_kind kind, slice text,
     TRY(request_stop_ids_parse(rules, body, &r, failure));
     TRY(request_bias_parse(rules, body, &r, failure));
     TRY(request_prompt_parse(rules, body, e->of[r.model->index], &r, failure));
-    TRY(length_resolve(rules, &r, failure));
+    for (size_t i = 0; i < r.prompt_count; i++)
+        TRY(length_resolve(rules, &r, &r.prompts[i], failure));
     json_decref(body);
     *parsed = r;
     return STATUS_OK;
@@ -156,7 +157,9 @@ fail:
 
 void request_close(request *r)
 {
-    token_list_close(&r->prompt);
+    for (size_t i = 0; i < r->prompt_count; i++)
+        token_list_close(&r->prompts[i].tokens);
+    free(r->prompts);
     if (r->stops)
         stop_close(r->stops);
     free(r->bias_tokens);

@@ -28,13 +28,21 @@ typedef struct request_sampling {
     bool has_seed;
 } request_sampling;
 
+// A prompt as the model sees it: made once, shared by all sequences that begin with it.
+typedef struct request_prompt {
+    token_list tokens;
+    int64_t max_tokens; // of each answer: at least 1, fits the context behind the prompt
+} request_prompt;
+
 // One request. Owns its memory; request_close frees it.
 typedef struct request {
     request_kind kind;
     const served_model *model;
-    token_list prompt;
+    request_prompt *prompts;
+    size_t prompt_count; // at least 1
+    size_t choices;      // sequences of each prompt, at least 1
     request_sampling sampling;
-    int64_t max_tokens; // resolved: at least 1, fits the context behind the prompt
+    int64_t max_tokens; // as asked for; 0: whatever fits
     int64_t min_tokens;
     int64_t priority;
     double timeout_s; // 0: the router's own
@@ -42,7 +50,7 @@ typedef struct request {
     bool skip_special_tokens;
     int32_t stop_ids[REQUEST_STOP_IDS_MAX];
     size_t stop_id_count;
-    stop *stops;
+    stop *stops;          // the strings; each stream has a matcher of its own
     int32_t *bias_tokens; // [bias_count], ascending
     float *biases;        // [bias_count]
     size_t bias_count;

@@ -168,7 +168,7 @@ static status prompt_too_long(const request_rules *rules, const char *field, err
         rules->context, field, prompt_limit(rules));
 }
 
-static status ids_parse(const request_rules *rules, json_t *list, request *r, error *failure)
+static status ids_parse(const request_rules *rules, json_t *list, token_list *ids, error *failure)
 {
     size_t count = json_array_size(list);
     if (count > prompt_limit(rules))
@@ -182,7 +182,7 @@ static status ids_parse(const request_rules *rules, json_t *list, request *r, er
         status result = token_id_parse(rules, json_array_get(list, i), "prompt", i, &id, failure);
         if (result != STATUS_OK)
             return result;
-        if (!token_list_append(&r->prompt, id))
+        if (!token_list_append(ids, id))
             return error_set(failure, STATUS_NO_MEMORY, "", "no memory for the prompt");
     }
     return STATUS_OK;
@@ -190,7 +190,7 @@ static status ids_parse(const request_rules *rules, json_t *list, request *r, er
 
 // prompt: a string, a list of ids, or a list that holds exactly one of these.
 static status completion_prompt_parse(const request_rules *rules, json_t *value, encoder *e,
-                                      request *r, error *failure)
+                                      token_list *ids, error *failure)
 {
     if (json_is_array(value)) {
         json_t *first = json_array_get(value, 0);
@@ -202,17 +202,17 @@ static status completion_prompt_parse(const request_rules *rules, json_t *value,
                              "prompt holds %zu prompts; this server takes one prompt a request",
                              json_array_size(value));
         if (!nested)
-            return ids_parse(rules, value, r, failure);
+            return ids_parse(rules, value, ids, failure);
         value = first;
         if (json_is_array(value))
-            return ids_parse(rules, value, r, failure);
+            return ids_parse(rules, value, ids, failure);
     }
     if (!json_is_string(value))
         return error_set(failure, STATUS_INVALID, "prompt",
                          "prompt is %s; right is a string or an array of token ids",
                          request_type_name(value));
     slice text = { json_string_value(value), json_string_length(value) };
-    return prompt_encode_text(rules->model, e, text, prompt_limit(rules), &r->prompt, failure);
+    return prompt_encode_text(rules->model, e, text, prompt_limit(rules), ids, failure);
 }
 
 status request_prompt_parse(const request_rules *rules, json_t *body, encoder *e, request *r,
@@ -223,16 +223,21 @@ status request_prompt_parse(const request_rules *rules, json_t *body, encoder *e
     json_t *value = request_member(body, field);
     if (!value)
         return error_set(failure, STATUS_INVALID, field, "%s is missing", field);
+    r->prompts = calloc(1, sizeof *r->prompts);
+    if (!r->prompts)
+        return error_set(failure, STATUS_NO_MEMORY, "", "no memory for the prompt");
+    r->prompt_count = 1;
+    token_list *ids = &r->prompts[0].tokens;
     if (r->kind == REQUEST_COMPLETION) {
-        result = completion_prompt_parse(rules, value, e, r, failure);
+        result = completion_prompt_parse(rules, value, e, ids, failure);
     } else {
         json_t *extra = request_member(body, "chat_template_kwargs");
         if (extra && !json_is_object(extra))
             return error_set(failure, STATUS_INVALID, "chat_template_kwargs",
                              "chat_template_kwargs is %s; right is an object",
                              request_type_name(extra));
-        result = prompt_encode_chat(rules->model, e, value, extra, prompt_limit(rules), &r->prompt,
-                                    failure);
+        result =
+            prompt_encode_chat(rules->model, e, value, extra, prompt_limit(rules), ids, failure);
     }
     return result == STATUS_TOO_LARGE ? prompt_too_long(rules, field, failure) : result;
 }

@@ -2,10 +2,11 @@
 
 #include <stdlib.h>
 
-void stream_begin(stream *s, const request *r, const tokenizer *tokens)
+status stream_begin(stream *s, const request *r, size_t max_tokens, const tokenizer *tokens)
 {
-    *s = (stream){ .request = r };
+    *s = (stream){ .request = r, .max_tokens = max_tokens };
     s->decoder = detokenizer_continue(tokens, !r->skip_special_tokens);
+    return stop_open_again(r->stops, &s->stops);
 }
 
 void stream_close(stream *s)
@@ -14,6 +15,7 @@ void stream_close(stream *s)
     free(s->tokens);
     free(s->top_ids);
     free(s->top_logprobs);
+    stop_close(s->stops);
     buffer_close(&s->text);
     buffer_close(&s->raw);
     *s = (stream){ 0 };
@@ -64,7 +66,7 @@ static bool text_push(stream *s)
     s->raw_size += fresh.size;
     s->raw_characters += count_characters(fresh);
     size_t before = s->text.size;
-    bool stopped = fresh.size > 0 && stop_push(s->request->stops, fresh, &s->text);
+    bool stopped = fresh.size > 0 && stop_push(s->stops, fresh, &s->text);
     s->through += s->text.size - before;
     buffer_clear(&s->raw);
     return stopped;
@@ -83,7 +85,7 @@ static void stream_finish(stream *s, Penstock__Finish finish)
         return;
     }
     size_t before = s->text.size;
-    stop_end(s->request->stops, &s->text);
+    stop_end(s->stops, &s->text);
     s->through += s->text.size - before;
 }
 
@@ -91,7 +93,7 @@ static void stream_finish(stream *s, Penstock__Finish finish)
 // the answer.
 static stream_result token_push(stream *s, const message_token *t, bool ends)
 {
-    if ((int64_t)s->received.count >= s->request->max_tokens || !tokens_reserve(s) ||
+    if (s->received.count >= s->max_tokens || !tokens_reserve(s) ||
         !tops_reserve(s, t->n_top_ids) || !token_list_append(&s->received, t->id))
         return STREAM_BROKEN;
     stream_token *entry = &s->tokens[s->received.count - 1];
@@ -153,7 +155,7 @@ static bool entry_is_out(const stream *s, size_t index)
 {
     if (s->stopped_by_text)
         return (index ? s->tokens[index - 1].text_end : 0) < s->through;
-    size_t held = s->done ? 0 : stop_held(s->request->stops);
+    size_t held = s->done ? 0 : stop_held(s->stops);
     return s->tokens[index].text_end <= s->raw_size - held;
 }
 

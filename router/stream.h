@@ -25,6 +25,8 @@ typedef struct stream_token {
 
 typedef struct stream {
     const request *request;
+    size_t max_tokens;
+    stop *stops; // its own: the request's strings
     detokenizer decoder;
     token_list received; // generated tokens in order, earlier attempts included
     stream_token *tokens;
@@ -54,8 +56,9 @@ typedef enum stream_result {
     STREAM_BROKEN,  // a token that the vocabulary lacks, or no memory
 } stream_result;
 
-// `r` and the tokenizer must outlive it.
-void stream_begin(stream *s, const request *r, const tokenizer *tokens);
+// `r` and the tokenizer must outlive it. At most `max_tokens` are believed. STATUS_NO_MEMORY:
+// nothing is left to close.
+status stream_begin(stream *s, const request *r, size_t max_tokens, const tokenizer *tokens);
 void stream_close(stream *s);
 stream_result stream_push(stream *s, const message_token_update *update);
 

@@ -69,6 +69,14 @@ status stop_open(const slice *strings, size_t count, stop **opened, error *failu
     return STATUS_OK;
 }
 
+status stop_open_again(const stop *other, stop **opened)
+{
+    slice strings[STOP_STRINGS_MAX];
+    for (size_t i = 0; i < other->count; i++)
+        strings[i] = other->patterns[i].text;
+    return stop_open(strings, other->count, opened, NULL);
+}
+
 void stop_close(stop *s)
 {
     if (s == NULL)

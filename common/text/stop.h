@@ -18,7 +18,9 @@ typedef struct stop stop;
 // Copies the strings. Empty strings, too many or too long ones: STATUS_INVALID with param "stop".
 // `count` 0 is fine: everything passes.
 status stop_open(const slice *strings, size_t count, stop **opened, error *failure);
-void stop_close(stop *s);
+// The same strings, for a text of its own. STATUS_NO_MEMORY.
+status stop_open_again(const stop *other, stop **opened);
+void stop_close(stop *s); // NULL is allowed
 
 // Text as it comes. What is now certain goes to `text`. True when a stop string is complete: it and
 // what follows it are dropped, and `s` lets nothing through any more.

@@ -45,13 +45,17 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         CHECK(failure.text[0] != 0);
         return 0;
     }
-    CHECK(r.prompt.count > 0 && r.max_tokens > 0 && r.stops);
-    CHECK(r.prompt.count + (size_t)r.max_tokens <= context);
-    CHECK(r.min_tokens <= r.max_tokens && r.priority >= 0 && r.priority <= 1);
-    for (size_t i = 0; i < r.prompt.count; i++)
-        CHECK(r.prompt.ids[i] >= 0 && r.prompt.ids[i] < served.items[0].prompt.identity.vocabulary);
+    int32_t vocabulary = served.items[0].prompt.identity.vocabulary;
+    CHECK(r.prompt_count > 0 && r.choices > 0 && r.stops && r.priority >= 0 && r.priority <= 1);
+    for (size_t k = 0; k < r.prompt_count; k++) {
+        const request_prompt *p = &r.prompts[k];
+        CHECK(p->tokens.count > 0 && p->max_tokens > 0 && r.min_tokens <= p->max_tokens);
+        CHECK(p->tokens.count + (size_t)p->max_tokens <= context);
+        for (size_t i = 0; i < p->tokens.count; i++)
+            CHECK(p->tokens.ids[i] >= 0 && p->tokens.ids[i] < vocabulary);
+    }
     for (size_t i = 0; i < r.bias_count; i++)
-        CHECK(r.bias_tokens[i] >= 0 && r.bias_tokens[i] < served.items[0].prompt.identity.vocabulary);
+        CHECK(r.bias_tokens[i] >= 0 && r.bias_tokens[i] < vocabulary);
     request_close(&r);
     return 0;
 }

@@ -233,8 +233,9 @@ static void credits_check(const router *r)
     }
     for (size_t i = 0; i < r->models.count; i++)
         classes_check(d, &d->lines[i]);
+    for (const call *c = d->calls; c; c = c->next)
+        counts.parsing += c->parsing;
     for (const exchange *x = d->all; x; x = x->all_next) {
-        counts.parsing += x->state == EXCHANGE_PARSING;
         counts.waiting += x->state == EXCHANGE_WAITING;
         counts.running += x->state == EXCHANGE_RUNNING;
     }

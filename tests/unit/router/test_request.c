@@ -177,7 +177,7 @@ static void bodies_expect(const body_case *list, size_t count)
             fail_msg("%s: %s \"%s\", wanted %s", list[i].body, status_name(result), failure.text,
                      status_name(list[i].code));
         if (result == STATUS_OK) {
-            assert_true(r.prompt.count > 0 && r.max_tokens > 0);
+            assert_true(r.prompts[0].tokens.count > 0 && r.prompts[0].max_tokens > 0);
             request_close(&r);
             continue;
         }
@@ -290,15 +290,15 @@ static void fields_arrive_with_their_values(void **state)
     assert_int_equal(r.unknown_fields, 2);
     request_close(&r);
     assert_int_equal(fixture_parse(C, SLICE(P "}"), 2048, &r, &failure), STATUS_OK);
-    assert_int_equal(r.max_tokens, 2048 - (int)r.prompt.count);
+    assert_int_equal(r.prompts[0].max_tokens, 2048 - (int)r.prompts[0].tokens.count);
     assert_true(r.sampling.temperature == 1 && r.sampling.top_p == 1 && !r.sampling.has_seed);
     request_close(&r);
 }
 
 static bool has_control(const request *r, size_t from)
 {
-    for (size_t i = from; i < r->prompt.count; i++)
-        if (tokenizer_is_control(fixture_model->tokens, r->prompt.ids[i]))
+    for (size_t i = from; i < r->prompts[0].tokens.count; i++)
+        if (tokenizer_is_control(fixture_model->tokens, r->prompts[0].tokens.ids[i]))
             return true;
     return false;
 }
@@ -306,8 +306,8 @@ static bool has_control(const request *r, size_t from)
 static size_t control_count(const request *r)
 {
     size_t count = 0;
-    for (size_t i = 0; i < r->prompt.count; i++)
-        count += tokenizer_is_control(fixture_model->tokens, r->prompt.ids[i]);
+    for (size_t i = 0; i < r->prompts[0].tokens.count; i++)
+        count += tokenizer_is_control(fixture_model->tokens, r->prompts[0].tokens.ids[i]);
     return count;
 }
 
@@ -343,7 +343,7 @@ static void b031_text_behind_a_nul_counts(void **state)
     assert_int_equal(
         fixture_parse(C, SLICE("{\"model\":\"m\",\"prompt\":\"a\\u0000b\"}"), 2048, &r, &failure),
         STATUS_OK);
-    assert_int_equal(r.prompt.count, 3);
+    assert_int_equal(r.prompts[0].tokens.count, 3);
     request_close(&r);
 }
 

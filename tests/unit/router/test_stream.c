@@ -46,6 +46,12 @@ static request parsed(const char *more)
     return r;
 }
 
+static void begin(stream *s, const request *r)
+{
+    assert_int_equal(stream_begin(s, r, (size_t)r->prompts[0].max_tokens, fixture_model->tokens),
+                     STATUS_OK);
+}
+
 static void take_into(stream *s, buffer *text)
 {
     stream_part part = stream_take(s);
@@ -58,7 +64,7 @@ static void repeats_are_dropped_and_gaps_are_errors(void **state)
     request r = parsed("");
     stream s;
     buffer text = { 0 };
-    stream_begin(&s, &r, fixture_model->tokens);
+    begin(&s, &r);
     assert_int_equal(push_text(&s, 0, SLICE("he"), NONE), STREAM_MORE);
     assert_int_equal(push_text(&s, 0, SLICE("he"), NONE), STREAM_NOTHING);
     assert_int_equal(push_text(&s, 1, SLICE("el"), NONE), STREAM_MORE);
@@ -80,7 +86,7 @@ static void the_ending_token_is_billed_and_silent(void **state)
     (void)state;
     request r = parsed("");
     stream s;
-    stream_begin(&s, &r, fixture_model->tokens);
+    begin(&s, &r);
     assert_int_equal(push_text(&s, 0, SLICE("hi."), STOP), STREAM_DONE);
     stream_part part = stream_take(&s);
     assert_true(slice_equal(part.text, SLICE("hi")));
@@ -98,7 +104,7 @@ static void a_stop_string_ends_text_and_bill_wherever_it_is_cut(void **state)
         request r = parsed(",\"stop\":[\"lo w\",\"zzz\"]");
         stream s;
         buffer text = { 0 };
-        stream_begin(&s, &r, fixture_model->tokens);
+        begin(&s, &r);
         slice all = SLICE("hello world, and");
         stream_result result = STREAM_MORE;
         for (size_t at = 0; at < all.size && result != STREAM_DONE; at += piece) {
@@ -124,7 +130,7 @@ static void what_looked_like_a_stop_comes_out_at_the_end(void **state)
         request r = parsed(",\"stop\":[\"ld!!\"]");
         stream s;
         buffer text = { 0 };
-        stream_begin(&s, &r, fixture_model->tokens);
+        begin(&s, &r);
         push_text(&s, 0, SLICE("world"), NONE);
         take_into(&s, &text);
         assert_string_equal(text.data, "wor");
@@ -146,7 +152,7 @@ static void half_characters_wait_and_become_one_replacement_at_the_end(void **st
     request r = parsed("");
     stream s;
     buffer text = { 0 };
-    stream_begin(&s, &r, fixture_model->tokens);
+    begin(&s, &r);
     push_text(&s, 0, SLICE("a\xf0\x9f"), NONE);
     take_into(&s, &text);
     assert_string_equal(text.data, "a");
@@ -163,7 +169,7 @@ static void a_worker_that_says_too_much_is_not_believed(void **state)
     (void)state;
     request r = parsed(",\"max_tokens\":2");
     stream s;
-    stream_begin(&s, &r, fixture_model->tokens);
+    begin(&s, &r);
     assert_int_equal(push_text(&s, 0, SLICE("abc"), NONE), STREAM_BROKEN);
     stream_close(&s);
     Penstock__Token token = PENSTOCK__TOKEN__INIT, *pointer = &token;
@@ -171,7 +177,7 @@ static void a_worker_that_says_too_much_is_not_believed(void **state)
     token.id = 1000000;
     u.n_tokens = 1;
     u.tokens = &pointer;
-    stream_begin(&s, &r, fixture_model->tokens);
+    begin(&s, &r);
     assert_int_equal(stream_push(&s, &u), STREAM_BROKEN);
     stream_close(&s);
     request_close(&r);
@@ -183,21 +189,23 @@ static void answer_build(bool is_chat, bool in_chunks, buffer *out)
     request r = parsed(",\"logprobs\":1,\"logits_hash\":true");
     stream s;
     r.kind = is_chat ? REQUEST_CHAT : REQUEST_COMPLETION;
-    stream_begin(&s, &r, fixture_model->tokens);
+    begin(&s, &r);
+    answer_choice choice = { .stream = &s, .prompt = &r.prompts[0], .fingerprint = "fp" };
     answer a = { .id = "x-1",
                  .created_s = 1,
                  .model = "m\"",
-                 .fingerprint = "fp",
                  .request = &r,
-                 .stream = &s };
+                 .choices = &choice,
+                 .choice_count = 1 };
+    const answer_shape *shape = answer_shape_of(r.kind);
     push_text(&s, 0, SLICE("q\"\n\x01"), NONE);
     if (in_chunks)
-        answer_chunk(&a, out);
+        shape->chunk(&a, &choice, out);
     push_text(&s, 4, SLICE("\xc3\xa9z"), LENGTH);
     if (in_chunks)
-        answer_chunk(&a, out);
+        shape->chunk(&a, &choice, out);
     else
-        answer_whole(&a, out);
+        shape->whole(&a, out);
     stream_close(&s);
     request_close(&r);
 }
