@@ -7,6 +7,11 @@ uint64_t policy_pages(uint32_t page_tokens, uint64_t tokens)
     return page_tokens ? (tokens + page_tokens - 1) / page_tokens + 1 : 1;
 }
 
+const char *policy_role_name(policy_role role)
+{
+    return role == POLICY_DECODE ? "decode" : "prefill";
+}
+
 const char *policy_local_name(policy_local local)
 {
     static const char *const names[POLICY_LOCAL_COUNT] = { "none", "short_prompt",

@@ -95,5 +95,7 @@ void policy_reserve(const policy_view *view, const policy_ask *ask, size_t *deco
                     size_t *prefill);
 // Page credits that a request of `tokens` takes on a worker: its pages and one more.
 uint64_t policy_pages(uint32_t page_tokens, uint64_t tokens);
+// "prefill" or "decode".
+const char *policy_role_name(policy_role role);
 // "short_prompt", "no_prefill_worker", "handoff_failed".
 const char *policy_local_name(policy_local local);

@@ -109,8 +109,7 @@ void registry_lose(registry *r, registry_worker *w, status cause)
     registry_context_follow(r, w->model);
     r->lost++;
     log_warn("registry", "worker lost name %s role %s serial %llu cause \"%s\"", w->name,
-             w->role == POLICY_DECODE ? "decode" : "prefill", (unsigned long long)w->serial,
-             status_text(cause));
+             policy_role_name(w->role), (unsigned long long)w->serial, status_text(cause));
     mailbox_pair_close(w->pair);
     w->pair = NULL;
     r->hooks.lost(w, cause, r->hooks.context);
@@ -240,8 +239,7 @@ static void on_beat(registry *r, registry_worker *w, const Penstock__WorkerBeat 
     w->cordoned = b->cordoned;
     credits_follow(w, b);
     if (w->state != REGISTRY_ALIVE)
-        log_info("registry", "worker is alive name %s role %s", w->name,
-                 w->role == POLICY_DECODE ? "decode" : "prefill");
+        log_info("registry", "worker is alive name %s role %s", w->name, policy_role_name(w->role));
     w->state = REGISTRY_ALIVE;
     if (was_healthy && !w->healthy)
         log_warn("registry", "worker makes no progress name %s", w->name);
@@ -302,8 +300,9 @@ static void on_events(void *context)
 
 // ---- opening ----------------------------------------------------------------------------------
 
-status registry_open(http_loop *loop, const router_settings *settings, models *served, uint64_t incarnation,
-                     const registry_hooks *hooks, registry **opened, error *failure)
+status registry_open(http_loop *loop, const router_settings *settings, models *served,
+                     uint64_t incarnation, const registry_hooks *hooks, registry **opened,
+                     error *failure)
 {
     status result = STATUS_OK;
     registry *r = calloc(1, sizeof *r);

@@ -51,8 +51,7 @@ static status stranger_refuse(const registry *r, const Penstock__ModelIdentity *
 static status numbers_check(const registry *r, const Penstock__Register *m, error *failure)
 {
     const Penstock__ModelIdentity *model = m->model;
-    if (!model || model->weights.len != sizeof(hash128) ||
-        model->numeric_id.len != sizeof(hash128))
+    if (!model || model->weights.len != sizeof(hash128) || model->numeric_id.len != sizeof(hash128))
         return error_set(
             failure, STATUS_PEER_MISMATCH, "model",
             "the registration lacks the model's weights or numeric id (16 bytes each)");
@@ -93,8 +92,8 @@ static status layout_check(const registry *r, const Penstock__Register *m, error
     return error_set(failure, STATUS_PEER_MISMATCH, "model.kv_layout",
                      "the worker's KV cache is \"%.60s\" where that of %s worker %s is \"%s\"; "
                      "engine.kv_type must be the same for both roles",
-                     m->model->kv_layout, unlike->role == POLICY_DECODE ? "decode" : "prefill",
-                     unlike->name, unlike->kv_layout);
+                     m->model->kv_layout, policy_role_name(unlike->role), unlike->name,
+                     unlike->kv_layout);
 }
 
 static status register_check(const registry *r, const Penstock__Register *m, error *failure)
@@ -203,9 +202,8 @@ static status worker_join(registry *r, const Penstock__Register *m, uint32_t pro
     registry_index(r, w);
     registry_context_follow(r, w->model);
     log_info("registry", "worker joins name %s role %s model %s incarnation %016llx serial %llu",
-             w->name, w->role == POLICY_DECODE ? "decode" : "prefill",
-             w->model->prompt.identity.name, (unsigned long long)w->incarnation,
-             (unsigned long long)w->serial);
+             w->name, policy_role_name(w->role), w->model->prompt.identity.name,
+             (unsigned long long)w->incarnation, (unsigned long long)w->serial);
     return STATUS_OK;
 }
 
