@@ -76,8 +76,6 @@ static void end_note(call *c, const char *outcome, bool finished)
     for (size_t i = 0; i < c->choice_count; i++)
         attempts = c->exchanges[i].attempt > attempts ? c->exchanges[i].attempt : attempts;
     router_metrics_add(m, ROUTER_METRIC_REQUESTS, outcome, NULL, 1);
-    if (c->first_token_us)
-        router_metrics_observe(m, ROUTER_METRIC_TTFT, seconds(c->arrived_us, c->first_token_us));
     if (finished)
         router_metrics_observe(m, ROUTER_METRIC_REQUEST_TIME, seconds(c->arrived_us, now));
     log_info("request",
@@ -389,8 +387,11 @@ static const char *outcome_of(const call *c)
 
 void call_progress(call *c, exchange *x)
 {
-    if (c->first_token_us == 0)
+    if (c->first_token_us == 0 && x->first_token_us != 0) {
         c->first_token_us = x->first_token_us;
+        router_metrics_observe(c->dispatcher->router->metrics, ROUTER_METRIC_TTFT,
+                               seconds(c->arrived_us, c->first_token_us));
+    }
     if (c->http && c->request.stream)
         deliver_stream(c, x);
     if (c->open > 0)

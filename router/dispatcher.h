@@ -15,10 +15,12 @@ void dispatcher_close(dispatcher *d); // NULL is allowed
 typedef struct dispatcher_counts {
     size_t parsing;          // calls
     size_t waiting, running; // exchanges
+    uint64_t tokens;         // of answers that came from workers, since the start
+    uint64_t prompt_tokens;  // of prompts that workers computed, since the start
     uint64_t oldest_us;      // how long the request at the front of the line has waited
 } dispatcher_counts;
 dispatcher_counts dispatcher_count(const dispatcher *d);
-// Those of one model; what is still parsed belongs to none.
+// Waiting, running and the oldest one of one model.
 dispatcher_counts dispatcher_count_model(const dispatcher *d, const served_model *model);
 
 // The registry's hooks.

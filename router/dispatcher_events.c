@@ -190,7 +190,12 @@ static void tokens_note(dispatcher *d, exchange *x, const registry_worker *w,
         uint64_t prompt = x->prompt->tokens.count;
         x->choice->cached_tokens = u->cached_tokens < prompt ? u->cached_tokens : prompt;
         x->first_token_us = now;
+        d->counts.prompt_tokens += prompt - x->choice->cached_tokens;
+        timeline *t = exchange_timeline(x);
+        if (t)
+            t->first_token = now;
     }
+    d->counts.tokens += x->stream.received.count - known;
     outstanding_settle(d, &x->prefill);
     outstanding_settle(d, &x->decode);
     x->last_token_us = now;
@@ -348,6 +353,8 @@ static void on_handed_over(dispatcher *d, registry_worker *w, const Penstock__Ha
     if (t && first && m->attempt == t->attempts) { // also after the last token
         t->handed_over = clock_now_us();
         t->handed_over_bytes = m->bytes;
+        router_metrics_add(d->router->metrics, ROUTER_METRIC_HANDOFF_BYTES, NULL, NULL,
+                           (double)m->bytes);
         times_note(t, w, m->times);
     }
     exchange *x = exchange_find(d, m->request);

@@ -71,6 +71,7 @@ static void identify(exchange *x, size_t index, uint64_t number)
     snprintf(t->id, sizeof t->id, "%s", x->id);
     t->arrived = c->arrived_us;
     t->parsed = c->queued_us;
+    t->model = c->request.model->prompt.identity.name;
     t->prompt_tokens = x->prompt->tokens.count;
 }
 

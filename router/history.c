@@ -1,10 +1,13 @@
 #include "router/history.h"
 
+#include "base/clock.h"
+
 #include <inttypes.h>
 #include <stdlib.h>
 
 struct history {
     size_t capacity;
+    uint64_t newest;  // number
     timeline slots[]; // number n lives in slot n % capacity
 };
 
@@ -27,6 +30,7 @@ timeline *history_add(history *h, uint64_t number)
 {
     timeline *t = &h->slots[number % h->capacity];
     *t = (timeline){ .number = number, .outcome = "running" };
+    h->newest = number;
     return t;
 }
 
@@ -74,15 +78,17 @@ void history_render(const timeline *t, buffer *out)
     buffer_append_text(out, "{\"id\":");
     buffer_append_json(out, slice_of(t->id));
     append_name("http_id", t->http_id, out);
+    append_name("model", t->model, out);
     append_name("outcome", t->outcome, out);
     append_name("prefill_worker", t->prefill_worker, out);
     append_name("decode_worker", t->decode_worker, out);
     append_name("local_prefill", t->local, out);
     buffer_printf(out,
-                  ",\"attempts\":%u,\"prompt_tokens\":%" PRIu64 ",\"cached_tokens\":%" PRIu64
-                  ",\"completion_tokens\":%" PRIu64 ",\"handed_over_bytes\":%" PRIu64,
-                  t->attempts, t->prompt_tokens, t->cached_tokens, t->completion_tokens,
-                  t->handed_over_bytes);
+                  ",\"age_ms\":%.0f,\"attempts\":%u,\"prompt_tokens\":%" PRIu64
+                  ",\"cached_tokens\":%" PRIu64 ",\"completion_tokens\":%" PRIu64
+                  ",\"handed_over_bytes\":%" PRIu64,
+                  (double)(clock_now_us() - t->arrived) / 1000, t->attempts, t->prompt_tokens,
+                  t->cached_tokens, t->completion_tokens, t->handed_over_bytes);
     buffer_append_text(out, ",\"times_ms\":{\"arrived\":0");
     append_time(t, "parsed", t->parsed, out);
     append_time(t, "routed", t->routed, out);
@@ -98,4 +104,18 @@ void history_render(const timeline *t, buffer *out)
     buffer_printf(out, "},\"clock_error_ms\":{\"prefill\":%.3f,\"decode\":%.3f}}",
                   (double)t->prefill_clock_error_us / 1000,
                   (double)t->decode_clock_error_us / 1000);
+}
+
+void history_render_newest(const history *h, size_t limit, buffer *out)
+{
+    buffer_append_byte(out, '[');
+    for (uint64_t i = 0; i < limit && i < h->capacity && i < h->newest; i++) {
+        const timeline *t = &h->slots[(h->newest - i) % h->capacity];
+        if (!t->outcome || t->number != h->newest - i)
+            break;
+        if (i)
+            buffer_append_byte(out, ',');
+        history_render(t, out);
+    }
+    buffer_append_byte(out, ']');
 }

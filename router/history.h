@@ -15,6 +15,7 @@ typedef struct timeline {
     uint64_t number; // of the request in this router
     char id[56];     // "chatcmpl-..." or "cmpl-...", with "-1" behind it for choice 1
     char http_id[65];
+    const char *model;   // its name lives as long as the router; NULL: not known
     const char *outcome; // "running", "stop", "length", "abort", "error", "rejected"
     char prefill_worker[64], decode_worker[64];
     uint64_t prompt_tokens, cached_tokens, completion_tokens, received_tokens;
@@ -36,5 +37,7 @@ timeline *history_add(history *h, uint64_t number);
 timeline *history_number(history *h, uint64_t number); // NULL: unknown, or forgotten
 // By the answer's id or by X-Request-Id.
 timeline *history_find(history *h, slice id);
-// As a JSON object; times in ms since the request arrived.
+// As a JSON object; times in ms since the request arrived, which was `age_ms` ago.
 void history_render(const timeline *t, buffer *out);
+// The newest requests as a JSON array of these objects, at most `limit`, newest first.
+void history_render_newest(const history *h, size_t limit, buffer *out);

@@ -4,6 +4,7 @@
 #include "base/random.h"
 #include "router/admin.h"
 #include "router/dispatcher.h"
+#include "router/pulse.h"
 
 #include <inttypes.h>
 #include <signal.h>
@@ -37,6 +38,7 @@ static void on_lost(registry_worker *w, status cause, void *context)
 {
     router *r = context;
     admin_on_lost(r->admin, w);
+    pulse_on_lost(r->pulse, w);
     dispatcher_on_lost(w, cause, r);
 }
 
@@ -73,6 +75,8 @@ static status parts_open(router *r, error *failure)
     TRY(offload_open(r->loop, &r->models, OFFLOAD_JOBS_MAX, &r->offload, failure));
     TRY(dispatcher_open(r, &r->dispatcher, failure));
     TRY(admin_open(r, &r->admin, failure));
+    if (pulse_open(r, &r->pulse) != STATUS_OK)
+        return error_set(failure, STATUS_NO_MEMORY, "", "no memory for the router");
     TRY(registry_open(r->loop, s, &r->models, r->incarnation, &hooks, &r->registry, failure));
     TRY(http_server_open(r->loop, &s->http, router_routes, router_route_count, &answers, r,
                          &r->server, failure));
@@ -118,6 +122,7 @@ void router_close(router *r)
     dispatcher_close(r->dispatcher);
     admin_close(r->admin);
     registry_close(r->registry);
+    pulse_close(r->pulse);
     http_loop_close(r->loop);
     model_encoders_close(&r->encoders);
     history_close(r->history);

@@ -12,6 +12,7 @@
 
 typedef struct dispatcher dispatcher;
 typedef struct admin admin;
+typedef struct pulse pulse;
 
 // Open to the router's own files: handlers get it as their context, hooks as theirs.
 typedef struct router {
@@ -24,6 +25,7 @@ typedef struct router {
     registry *registry;
     dispatcher *dispatcher;
     admin *admin;
+    pulse *pulse;
     offload *offload;
     history *history;
     router_metrics *metrics;

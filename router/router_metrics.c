@@ -38,6 +38,8 @@ static const metrics_spec specs[ROUTER_METRIC_COUNT] = {
         "Prompt tokens that no worker had to compute."),
     [ROUTER_METRIC_GENERATED_TOKENS] = COUNTER("penstock_generated_tokens_total",
         "Tokens that were billed to requests."),
+    [ROUTER_METRIC_HANDOFF_BYTES] = COUNTER("penstock_handoff_bytes_total",
+        "Bytes of KV pages that prefill workers have handed over."),
     [ROUTER_METRIC_RETRIES] = COUNTER("penstock_retries_total",
         "Further attempts by cause: a worker lost, left or stuck, a ticket refused, failed or not sent, tokens that cannot be.", "reason"),
     [ROUTER_METRIC_FALLBACKS] = COUNTER("penstock_fallbacks_total",
@@ -83,6 +85,7 @@ static const metrics_spec specs[ROUTER_METRIC_COUNT] = {
 struct router_metrics {
     metrics *registry;
     metrics_spec specs[ROUTER_METRIC_COUNT];
+    trend *follower;                            // NULL: none
     metrics_series *plain[ROUTER_METRIC_COUNT]; // of metrics without labels
 };
 
@@ -174,6 +177,21 @@ void router_metrics_set(router_metrics *m, router_metric metric, const char *lab
 void router_metrics_observe(router_metrics *m, router_metric metric, double seconds)
 {
     metrics_observe(m->plain[metric], seconds);
+    if (m->follower && (metric == ROUTER_METRIC_TTFT || metric == ROUTER_METRIC_TOKEN_TIME))
+        trend_note(m->follower, metric == ROUTER_METRIC_TTFT ? TREND_FIRST_TOKEN : TREND_TOKEN,
+                   seconds);
+}
+
+void router_metrics_follow(router_metrics *m, trend *follower)
+{
+    m->follower = follower;
+}
+
+double router_metrics_total(router_metrics *m, router_metric metric, const char *label,
+                            const char *label_two)
+{
+    const char *labels[] = { label, label_two };
+    return metrics_total(m->registry, metric, labels);
 }
 
 double router_metrics_value(router_metrics *m, router_metric metric, const char *label,

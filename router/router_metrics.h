@@ -6,6 +6,7 @@
 #pragma once
 
 #include "base/metrics.h"
+#include "router/trend.h"
 
 // One row of the table in router_metrics.c each; the comment names the labels.
 typedef enum router_metric {
@@ -21,6 +22,7 @@ typedef enum router_metric {
     ROUTER_METRIC_PROMPT_TOKENS,
     ROUTER_METRIC_CACHED_TOKENS,
     ROUTER_METRIC_GENERATED_TOKENS,
+    ROUTER_METRIC_HANDOFF_BYTES,
     ROUTER_METRIC_RETRIES,    // reason
     ROUTER_METRIC_FALLBACKS,  // reason
     ROUTER_METRIC_MIGRATIONS, // result
@@ -59,6 +61,11 @@ void router_metrics_observe(router_metrics *m, router_metric metric, double seco
 // What a counter or gauge stands at.
 double router_metrics_value(router_metrics *m, router_metric metric, const char *label,
                             const char *label_two);
+// The sum over the series with these labels; NULL stands for any.
+double router_metrics_total(router_metrics *m, router_metric metric, const char *label,
+                            const char *label_two);
+// From now on times to the first token and per token are noted there too; NULL: nowhere.
+void router_metrics_follow(router_metrics *m, trend *follower);
 // Append the Prometheus text.
 void router_metrics_render(router_metrics *m, buffer *out);
 // Append the table that deploy/METRICS.md shows.

@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "router/dispatcher.h"
+#include "router/pulse.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -26,11 +27,6 @@ void status_api_ready(http_request *http, void *context)
         http_respond_error(http, 503, NULL, NULL, "not_ready", reason);
     }
     buffer_close(&out);
-}
-
-static const char *role_name(policy_role role)
-{
-    return role == POLICY_DECODE ? "decode" : "prefill";
 }
 
 // ---- metrics ----------------------------------------------------------------------------------
@@ -58,7 +54,7 @@ static void gauges_of_role(router *r, policy_role role)
         quarantined += (double)w->beat.pages_quarantined;
     }
     router_metrics *m = r->metrics;
-    const char *name = role_name(role);
+    const char *name = policy_role_name(role);
     for (size_t k = 0; k < STATES; k++)
         router_metrics_set(m, ROUTER_METRIC_WORKERS, name, states[k], in_state[k]);
     router_metrics_set(m, ROUTER_METRIC_CREDIT_PAGES, name, "granted", granted);
@@ -133,7 +129,7 @@ static void append_worker(const registry_worker *w, uint64_t now, buffer *out)
     buffer_printf(out,
                   ",\"role\":\"%s\",\"state\":\"%s\",\"incarnation\":\"%016" PRIx64
                   "\",\"protocol\":%u,\"version\":",
-                  role_name(w->role), registry_state_name(w), w->incarnation, w->protocol);
+                  policy_role_name(w->role), registry_state_name(w), w->incarnation, w->protocol);
     buffer_append_json(out, slice_of(w->version));
     buffer_append_text(out, ",\"model\":");
     buffer_append_json(out, slice_of(w->model->prompt.identity.name));
@@ -162,6 +158,14 @@ static void append_worker(const registry_worker *w, uint64_t now, buffer *out)
         buffer_printf(out, ",\"clock_error_ms\":%.3f", (double)w->clock_error_us / 1000);
     append_beat(w, out);
     buffer_append_byte(out, '}');
+}
+
+// What holds at this moment only.
+static void answer_fresh(http_request *http, buffer *out)
+{
+    http_answer_field(http, "Cache-Control", "no-store");
+    http_respond(http, 200, "application/json", buffer_slice(out));
+    buffer_close(out);
 }
 
 static void append_reason(bool ready, const char *reason, buffer *out)
@@ -228,13 +232,44 @@ void status_api_cluster(http_request *http, void *context)
             buffer_append_byte(&out, ',');
         append_worker(registry_at(r->registry, i), now, &out);
     }
-    buffer_append_text(&out, "]}");
-    http_answer_field(http, "Cache-Control", "no-store");
-    http_respond(http, 200, "application/json", buffer_slice(&out));
-    buffer_close(&out);
+    buffer_append_byte(&out, ']');
+    pulse_render(r->pulse, &out);
+    buffer_append_byte(&out, '}');
+    answer_fresh(http, &out);
 }
 
-// ---- one request, and the page ----------------------------------------------------------------
+// ---- the last minutes, requests, and the page
+// ----------------------------------------------------------------
+
+void status_api_trend(http_request *http, void *context)
+{
+    router *r = context;
+    slice rest = http_request_rest(http);
+    buffer out = { 0 };
+    uint64_t from = 0;
+    for (size_t i = 0; i < rest.size; i++) {
+        if (rest.data[i] < '0' || rest.data[i] > '9' || i == 18) {
+            http_respond_error(http, 404, NULL, NULL, "not_found",
+                               "/trend/ is followed by the number of a sample");
+            return;
+        }
+        from = from * 10 + (uint64_t)(rest.data[i] - '0');
+    }
+    trend_render(pulse_trend(r->pulse), from, &out);
+    answer_fresh(http, &out);
+}
+
+#define REQUESTS_SHOWN 40 // of the newest
+
+void status_api_requests(http_request *http, void *context)
+{
+    router *r = context;
+    buffer out = { 0 };
+    buffer_append_text(&out, "{\"requests\":");
+    history_render_newest(r->history, REQUESTS_SHOWN, &out);
+    buffer_append_byte(&out, '}');
+    answer_fresh(http, &out);
+}
 
 void status_api_request(http_request *http, void *context)
 {

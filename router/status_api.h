@@ -1,5 +1,6 @@
 // The routes that say how the cluster is: /health (alive), /ready (can serve now, or why not),
-// /metrics (Prometheus), /cluster (JSON), /requests/{id} (one time line) and the page at /.
+// /metrics (Prometheus), /cluster (JSON), /trend (the last minutes), /requests (the newest time
+// lines), /requests/{id} (one of them) and the page at /.
 // Handlers of the HTTP server; they read the loop's state.
 #pragma once
 
@@ -10,6 +11,9 @@ void status_api_health(http_request *http, void *context);
 void status_api_ready(http_request *http, void *context);
 void status_api_metrics(http_request *http, void *context);
 void status_api_cluster(http_request *http, void *context);
+// /trend, and /trend/{number}: only samples from this number on.
+void status_api_trend(http_request *http, void *context);
+void status_api_requests(http_request *http, void *context);
 void status_api_request(http_request *http, void *context);
 void status_api_page(http_request *http, void *context);
 

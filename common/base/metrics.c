@@ -213,6 +213,23 @@ double metrics_value(const metrics_series *s)
     return atomic_load_explicit(&s->value, memory_order_relaxed);
 }
 
+double metrics_total(metrics *m, size_t index, const char *const *label_values)
+{
+    CHECK(index < m->count);
+    family *f = &m->families[index];
+    size_t labels = label_count(f->spec);
+    pthread_mutex_lock(&m->lock);
+    double sum = labels == 0 ? metrics_value(&f->folded) : 0;
+    for (const metrics_series *s = f->first; s != NULL; s = s->next) {
+        bool equal = true;
+        for (size_t i = 0; i < labels; i++)
+            equal = equal && (!label_values[i] || strcmp(s->labels[i], label_values[i]) == 0);
+        sum += equal ? metrics_value(s) : 0;
+    }
+    pthread_mutex_unlock(&m->lock);
+    return sum;
+}
+
 static void render_number(double number, buffer *out)
 {
     if (isnan(number))

@@ -45,6 +45,9 @@ void metrics_set(metrics_series *s, double value);  // gauge
 void metrics_observe(metrics_series *s, double value); // histogram
 double metrics_value(const metrics_series *s); // histogram: the sum
 
+// The sum over the series with these label values; NULL in place of one stands for any. Takes the lock.
+double metrics_total(metrics *m, size_t index, const char *const *label_values);
+
 // Append the whole registry in the text exposition format 0.0.4.
 void metrics_render(metrics *m, buffer *out);
 // Append the table of `count` specs in Markdown, a row each: name, type, labels, help. A page for people holds it, and a
