@@ -4,6 +4,7 @@
 #include "decode_worker/migrate.h"
 
 #include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define AT(field) offsetof(decode_settings, field)
@@ -18,6 +19,100 @@ static const config_section section = { keys, sizeof(keys) / sizeof(keys[0]) };
 static const decode_settings *settings_of(const station *s)
 {
     return &((const decode_config *)s->settings)->decode;
+}
+
+// ---- guesses ----------------------------------------------------------------------------------
+
+// What the role owns beside the station.
+typedef struct decode_own {
+    speculation *speculation;
+    speculation_item *items; // [max_sequences] of the step that comes
+    uint64_t shown_us;       // when the page was told
+} decode_own;
+
+#define SHOW_US 250000
+
+static status own_open(station *s, error *failure)
+{
+    const engine_facts *facts = engine_facts_of(s->engine);
+    decode_own *own = s->own = calloc(1, sizeof(*own));
+    if (own != NULL)
+        own->items = calloc((size_t)facts->max_sequences, sizeof(own->items[0]));
+    if (own == NULL || own->items == NULL)
+        return error_set(failure, STATUS_NO_MEMORY, "", "memory is short");
+    return speculation_open(&((const decode_config *)s->settings)->speculate, facts,
+                            &own->speculation, failure);
+}
+
+static void own_close(station *s)
+{
+    decode_own *own = s->own;
+    if (own == NULL)
+        return;
+    speculation_close(own->speculation);
+    free(own->items);
+    free(own);
+}
+
+static void guesses_begin(station *s, job *j)
+{
+    const message_ticket *t = j->message->ticket;
+    speculation_traits traits = { .class = j->class, .temperature = t->sampling->temperature };
+    if (t->prefix_salt.len == sizeof(traits.tenant))
+        memcpy(&traits.tenant, t->prefix_salt.data, sizeof(traits.tenant));
+    j->guess_slot = speculation_begin(((decode_own *)s->own)->speculation, &traits);
+}
+
+static void closing(station *s, job *j)
+{
+    int32_t count;
+    const int32_t *tokens = sequence_tokens(j->sequence, &count);
+    speculation_end(((decode_own *)s->own)->speculation, j->guess_slot, tokens, j->prompt_count,
+                    count);
+    j->guess_slot = -1;
+}
+
+static void guesses_show(station *s, uint64_t now_us)
+{
+    decode_own *own = s->own;
+    speculation_stats stats;
+    if (now_us - own->shown_us < SHOW_US)
+        return;
+    own->shown_us = now_us;
+    speculation_stats_of(own->speculation, &stats);
+    page_guesses shown = { .steps_on = stats.steps_on - stats.steps_probing,
+                           .steps_probing = stats.steps_probing,
+                           .steps_off = stats.steps_off,
+                           .steps_prompts = stats.steps_prompts,
+                           .break_even = stats.break_even };
+    for (int i = 0; i < SPECULATION_DRAFTERS; i++) {
+        const speculation_drafter *d = &stats.drafters[i];
+        if (d->drafted > 0)
+            shown.drafters[shown.drafter_count++] =
+                (page_drafter){ .name = d->name,
+                                .right = d->accepted,
+                                .wrong = d->rejected,
+                                .behind = d->drafted - d->accepted - d->rejected,
+                                .alpha = d->alpha,
+                                .low = d->low,
+                                .high = d->high };
+    }
+    page_guesses_show(s->page, &shown);
+}
+
+// A sequence that moves makes one token a step: its seat has room for so many.
+static void stepping(station *s)
+{
+    decode_own *own = s->own;
+    int32_t count = 0;
+    bool prompts = false;
+    for (int32_t i = 0; i < job_count(s->jobs); i++) {
+        const job *j = job_at(s->jobs, i);
+        prompts = prompts || j->state == JOB_COMPUTING;
+        if (j->state == JOB_RUNNING)
+            own->items[count++] = (speculation_item){ j->sequence, j->moving ? -1 : j->guess_slot };
+    }
+    speculation_guess(own->speculation, s->engine, own->items, count, prompts);
 }
 
 // ---- tickets -----------------------------------------------------------------------------------
@@ -58,6 +153,7 @@ static void seat(station *s, job *j, uint64_t incarnation)
 static void enter(station *s, job *j)
 {
     const Penstock__PlanPeer *prefill = j->message->ticket->prefill;
+    guesses_begin(s, j);
     if (prefill == NULL)
         compute(s, j);
     else
@@ -127,6 +223,8 @@ static void transfer(station *s, job *j, const handoff_event *event)
 static void stepped(station *s, const engine_report *report)
 {
     uint64_t now_us = clock_now_us();
+    speculation_learn(((decode_own *)s->own)->speculation, report);
+    guesses_show(s, now_us);
     for (int32_t i = 0; i < report->token_count; i++) {
         const engine_token *token = &report->tokens[i];
         job *j = token->owner;
@@ -156,12 +254,17 @@ const station_role decode_role = {
     .enter = enter,
     .migrate = migrate_begin,
     .transfer = transfer,
+    .stepping = stepping,
     .stepped = stepped,
+    .open = own_open,
+    .close = own_close,
+    .closing = closing,
 };
 
 static const config_part parts[] = {
     STATION_PARTS,
     { &section, offsetof(decode_config, decode) },
+    { &speculation_config_section, offsetof(decode_config, speculate) },
 };
 
 const config_program decode_program = {

@@ -5,6 +5,7 @@
 // batch. A ticket without one is computed here, in chunks between the steps of the others.
 #pragma once
 
+#include "decode_worker/speculate/speculation.h"
 #include "worker/station.h"
 
 // The `decode` section.
@@ -15,6 +16,7 @@ typedef struct decode_settings {
 typedef struct decode_config {
     station_config station; // first: station_main reads it
     decode_settings decode;
+    speculation_settings speculate;
 } decode_config;
 
 extern const config_program decode_program;

@@ -13,6 +13,7 @@ static void preempt(engine *e, sequence *s, engine_report *report)
     sequence_leave(e, s);
     sequence_pages_release(e, s);
     s->state = SEQUENCE_PREEMPTED;
+    s->drafted = s->accepted = 0;
     e->preempted[report->preempted_count++] = s;
 }
 
@@ -202,5 +203,8 @@ bool batch_compose(engine *e, engine_report *report)
     report->rows = e->batch.rows;
     report->prefill_rows = report->rows - report->decode_rows;
     report->predicted_us = (uint64_t)cost_predict(&e->cost, &e->work);
+    cost_work without = e->work;
+    without.decode_context = 0;
+    report->context_us = report->predicted_us - (uint64_t)cost_predict(&e->cost, &without);
     return report->rows > 0;
 }

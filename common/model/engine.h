@@ -139,7 +139,8 @@ typedef struct engine_token {
 typedef struct engine_report {
     int32_t rows; // tokens computed; 0: there was nothing to do
     int32_t decode_rows, prefill_rows;
-    int32_t draft_rows; // of decode_rows: guessed tokens
+    int32_t draft_rows;     // of decode_rows: guessed tokens
+    int32_t accepted_count; // guessed tokens that were drawn
     // Tokens of sequences: one of each that was due, then the second ones of those whose drafts
     // were right, and so on.
     const engine_token *tokens;
@@ -150,6 +151,7 @@ typedef struct engine_report {
     int32_t preempted_count;
     uint64_t duration_us;
     uint64_t predicted_us; // what its composition was predicted to take; 0: not known yet
+    uint64_t context_us;   // the part of it that reading the cache for answers takes
 } engine_report;
 
 // Load the model and take all memory. Fails with one sentence naming the key, tensor or limit.

@@ -79,6 +79,7 @@ static int32_t round_collect(engine *e, int32_t count, int32_t round, engine_rep
         if (!confirmed)
             continue;
         s->accepted++;
+        report->accepted_count++;
         if (s->state == SEQUENCE_DECODING)
             e->drawing[stay++] = index;
     }

@@ -90,7 +90,7 @@ job *job_add(job_table *t, const handoff_key *key)
         return NULL;
     // The list holds every slot; those behind `count` are free.
     job *j = t->list[t->count++];
-    *j = (job){ .key = *key, .next_token = -1, .tried_open = -1 };
+    *j = (job){ .key = *key, .next_token = -1, .guess_slot = -1, .tried_open = -1 };
     j->held = t->held + (size_t)(j - t->jobs) * (size_t)t->pages;
     return j;
 }

@@ -50,6 +50,7 @@ typedef struct job {
     bool recompute;       // decode: compute the prompt here when the seat is over
     bool seat_ready;      // send: the peer said where to begin
     bool sent_end;        // send: the record is on its way
+    int32_t guess_slot;   // decode: where its next tokens are guessed; -1: nowhere
     int32_t next_token;   // prefill: drawn; -1: not yet
     int32_t next_page;    // send: the first that was not sent
     int32_t moved_from;   // moving: tokens that the target's ticket has
@@ -68,7 +69,8 @@ int32_t job_count(const job_table *t);
 job *job_at(const job_table *t, int32_t index);
 // NULL where there is none. `any_attempt` ignores key.attempt and finds a job that is not ending.
 job *job_find(const job_table *t, const handoff_key *key, bool any_attempt);
-// A zeroed job (but for `held`, next_token and tried_open = -1); NULL where the table is full.
+// A zeroed job (but for `held`, and next_token, guess_slot and tried_open = -1); NULL where the
+// table is full.
 job *job_add(job_table *t, const handoff_key *key);
 void job_remove(job_table *t, job *j);
 // Note a ticket that came. True where it, or a later attempt of its request, came before: among the

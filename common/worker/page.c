@@ -26,6 +26,10 @@ enum {
     SPEC_REFUSALS,
     SPEC_FAILURES,
     SPEC_FALLBACKS,
+    SPEC_GUESSES,
+    SPEC_GUESS_STEPS,
+    SPEC_GUESS_ALPHA,
+    SPEC_GUESS_BREAK_EVEN,
     SPEC_READY,
     SPECS
 };
@@ -58,6 +62,10 @@ static const metrics_spec specs[SPECS] = {
     [SPEC_REFUSALS] = { "penstock_worker_refusals_total", METRICS_COUNTER, "Tickets that were not taken, by the status that says why.", { "reason", NULL }, NULL, 0 },
     [SPEC_FAILURES] = { "penstock_worker_failures_total", METRICS_COUNTER, "Tickets that were taken and given up, by the status that says why.", { "reason", NULL }, NULL, 0 },
     [SPEC_FALLBACKS] = { "penstock_worker_fallbacks_total", METRICS_COUNTER, "Things done in a worse way than planned: recompute (handoff), preemption (pages), transport (slow).", { "kind", "reason", NULL }, NULL, 0 },
+    [SPEC_GUESSES] = { "penstock_worker_guesses_total", METRICS_COUNTER, "Tokens that were guessed and verified, by drafter and by what they were: right, wrong (the first one of a guess that was), behind (a wrong one, so they say nothing).", { "drafter", "result", NULL }, NULL, 0 },
+    [SPEC_GUESS_STEPS] = { "penstock_worker_guess_steps_total", METRICS_COUNTER, "Steps that generated: on (with guesses), probing (with guesses to see whether they pay again), off (guesses would not pay, or there are none), prompts (the step had rows of prompts, beside which nothing is guessed).", { "state", NULL }, NULL, 0 },
+    [SPEC_GUESS_ALPHA] = { "penstock_worker_guess_alpha_ratio", METRICS_GAUGE, "Chance that a guessed token is right where those before it were, by drafter: estimate, and low and high of its interval of 95 %.", { "drafter", "bound", NULL }, NULL, 0 },
+    [SPEC_GUESS_BREAK_EVEN] = { "penstock_worker_guess_break_even_ratio", METRICS_GAUGE, "The chance from which guesses of 4 tokens gain something at the batch of the last step; 1: none does, 0: not known yet.", { NULL }, NULL, 0 },
     [SPEC_READY] = { "penstock_worker_ready", METRICS_GAUGE, "1 where tickets can be taken now.", { NULL }, NULL, 0 },
 };
 // clang-format on
@@ -262,6 +270,34 @@ void page_refused(page *p, status reason)
 void page_failed(page *p, status reason)
 {
     reason_add(p, SPEC_FAILURES, reason);
+}
+
+static metrics_series *labelled_twice(page *p, size_t spec, const char *first, const char *second)
+{
+    return metrics_series_of(p->registry, spec, (const char *const[]){ first, second, NULL });
+}
+
+static void counter_show(metrics_series *series, uint64_t value)
+{
+    metrics_add(series, (double)value - metrics_value(series));
+}
+
+void page_guesses_show(page *p, const page_guesses *g)
+{
+    for (int i = 0; i < g->drafter_count; i++) {
+        const page_drafter *d = &g->drafters[i];
+        counter_show(labelled_twice(p, SPEC_GUESSES, d->name, "right"), d->right);
+        counter_show(labelled_twice(p, SPEC_GUESSES, d->name, "wrong"), d->wrong);
+        counter_show(labelled_twice(p, SPEC_GUESSES, d->name, "behind"), d->behind);
+        metrics_set(labelled_twice(p, SPEC_GUESS_ALPHA, d->name, "estimate"), d->alpha);
+        metrics_set(labelled_twice(p, SPEC_GUESS_ALPHA, d->name, "low"), d->low);
+        metrics_set(labelled_twice(p, SPEC_GUESS_ALPHA, d->name, "high"), d->high);
+    }
+    counter_show(labelled(p, SPEC_GUESS_STEPS, "on"), g->steps_on);
+    counter_show(labelled(p, SPEC_GUESS_STEPS, "probing"), g->steps_probing);
+    counter_show(labelled(p, SPEC_GUESS_STEPS, "off"), g->steps_off);
+    counter_show(labelled(p, SPEC_GUESS_STEPS, "prompts"), g->steps_prompts);
+    metrics_set(metrics_series_of(p->registry, SPEC_GUESS_BREAK_EVEN, NULL), g->break_even);
 }
 
 void page_fallback(page *p, const char *kind, const char *reason)

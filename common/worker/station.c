@@ -29,6 +29,8 @@ void station_release(station *s, job *j)
 
 void station_end(station *s, job *j, bool keep)
 {
+    if (j->sequence != NULL && s->role->closing != NULL)
+        s->role->closing(s, j);
     if (j->sequence != NULL)
         engine_sequence_close(s->engine, j->sequence, keep);
     j->sequence = NULL;

@@ -73,8 +73,16 @@ typedef struct station_role {
     void (*migrate)(station *s, job *j, const Penstock__Migrate *order);
     // An event of its transfer, but for what ends a transfer that was stopped.
     void (*transfer)(station *s, job *j, const handoff_event *event);
+    // A step comes.
+    void (*stepping)(station *s);
     // A step is done.
     void (*stepped)(station *s, const engine_report *report);
+    // What the role owns (`station.own`), behind the engine's opening and before its end. NULL:
+    // nothing.
+    status (*open)(station *s, error *failure);
+    void (*close)(station *s);
+    // The sequence of a job closes.
+    void (*closing)(station *s, job *j);
 } station_role;
 
 // What roles work with.
@@ -82,6 +90,7 @@ struct station {
     const station_role *role;
     const station_config *config;
     void *settings; // the program's, beginning with `config`
+    void *own;      // the role's
     const config_program *program;
     engine *engine;
     handoff *handoff;

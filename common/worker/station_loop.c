@@ -124,13 +124,14 @@ static void begun_stamp(station *s)
 static void count_step(station *s, const engine_report *report)
 {
     worker_state *w = &s->state;
+    int32_t decoded = report->decode_rows - report->draft_rows + report->accepted_count;
     w->steps++;
     w->step_us = w->steps == 1 ? report->duration_us : (w->step_us * 7 + report->duration_us) / 8;
     w->prefill_tokens += (uint64_t)report->prefill_rows;
-    w->decode_tokens += (uint64_t)report->decode_rows;
+    w->decode_tokens += (uint64_t)decoded;
     w->preemptions += (uint64_t)report->preempted_count;
     page_count(s->page, PAGE_PREFILL_TOKENS, report->prefill_rows);
-    page_count(s->page, PAGE_DECODE_TOKENS, report->decode_rows);
+    page_count(s->page, PAGE_DECODE_TOKENS, decoded);
     page_observe(s->page, PAGE_STEP_SECONDS, (double)report->duration_us * 1e-6);
     if (report->predicted_us > 0) {
         page_observe(s->page, PAGE_STEP_PREDICTED_SECONDS, (double)report->predicted_us * 1e-6);
@@ -139,7 +140,7 @@ static void count_step(station *s, const engine_report *report)
     }
     page_observe(s->page, PAGE_STEP_ROWS, report->rows);
     if (report->decode_rows > 0)
-        page_observe(s->page, PAGE_BATCH, report->decode_rows);
+        page_observe(s->page, PAGE_BATCH, report->decode_rows - report->draft_rows);
 }
 
 static void step(station *s)
@@ -147,6 +148,8 @@ static void step(station *s)
     engine_report report;
     faults(s);
     s->step_begun_us = clock_now_us();
+    if (s->role->stepping != NULL)
+        s->role->stepping(s);
     activity_now("computing a step");
     engine_step(s->engine, &report);
     activity_now("reporting a step");

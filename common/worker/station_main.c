@@ -144,6 +144,8 @@ static status station_open(station *s, error *failure)
     const engine_facts *f = engine_facts_of(s->engine);
     log_info(s->role->name, "loaded model %s level %s threads %d pages %d context %d",
              f->model_name, f->level, f->threads, f->pages, f->context);
+    if (s->role->open != NULL)
+        TRY(s->role->open(s, failure));
     identity_fill(s);
     TRY(jobs_open(s, failure));
     TRY(handoff_start(s, failure));
@@ -165,6 +167,8 @@ static void station_close(station *s)
     job_table_close(s->jobs);
     report_batch_close(s->batch);
     free(s->biases);
+    if (s->role->close != NULL)
+        s->role->close(s);
     engine_close(s->engine);
     page_close(s->page);
 }

@@ -114,26 +114,26 @@ static int32_t best_next(const offer *offers, const int32_t *taken, int32_t coun
 
 // The chances of one more guess fall with every guess, so taking the likeliest next one each time
 // passes through the best choice for every number of rows; the curve need not be smooth.
-double controller_choose(const cost_curve *c, int32_t rows, offer *offers, int32_t count,
-                         int32_t room, double limit_us, double margin)
+double controller_choose(const cost_curve *c, const step_facts *step, offer *offers, int32_t count)
 {
-    int32_t taken[COST_ROWS_MAX] = { 0 };
-    double base_us = cost_curve_us(c, rows), tokens = rows, draft_us = 0;
-    double best = 1 + margin;
+    int32_t taken[COST_ROWS_MAX] = { 0 }, rows = step->rows;
+    double base_us = cost_curve_us(c, rows), tokens = rows, added_us = step->fixed_us;
+    double best = 1 + step->margin;
     bool found = false;
     for (int32_t i = 0; i < count; i++)
         offers[i].chosen = 0;
     if (base_us <= 0 || rows < 1 || count > COST_ROWS_MAX)
         return 1;
-    for (int32_t k = 1; k <= room; k++) {
+    base_us += step->fixed_us;
+    for (int32_t k = 1; k <= step->room; k++) {
         int32_t next = best_next(offers, taken, count);
         if (next < 0)
             break;
         taken[next]++;
         tokens += pow(offers[next].alpha, taken[next]);
-        draft_us += offers[next].draft_us;
-        double us = cost_curve_us(c, rows + k) + draft_us;
-        if (limit_us > 0 && us > limit_us)
+        added_us += offers[next].draft_us;
+        double us = cost_curve_us(c, rows + k) + added_us;
+        if (step->limit_us > 0 && us > step->limit_us)
             break;
         double gain = tokens / rows * base_us / us;
         if (gain < best)
@@ -154,12 +154,14 @@ static double gain_of(double alpha, int32_t g, double ratio)
     return tokens / ratio;
 }
 
-double controller_break_even(const cost_curve *c, int32_t rows, int32_t g, double draft_us)
+double controller_break_even(const cost_curve *c, const step_facts *step, int32_t g,
+                             double draft_us)
 {
-    double base_us = cost_curve_us(c, rows), low = 0, high = 1;
+    double base_us = cost_curve_us(c, step->rows), low = 0, high = 1;
     if (base_us <= 0)
         return 0;
-    double ratio = (cost_curve_us(c, rows * (1 + g)) + rows * g * draft_us) / base_us;
+    double us = cost_curve_us(c, step->rows * (1 + g)) + step->rows * g * draft_us;
+    double ratio = (us + step->fixed_us) / (base_us + step->fixed_us);
     if (gain_of(1, g, ratio) <= 1)
         return 1;
     for (int i = 0; i < 40; i++) {

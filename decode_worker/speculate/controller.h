@@ -61,13 +61,20 @@ typedef struct offer {
     int32_t chosen;  // the result
 } offer;
 
-// Choose `chosen` of each offer so that tokens per second of the step are highest, with at most
-// `room` guesses in all and no step predicted to take longer than `limit_us` (0: no limit).
-// Guesses that gain less than `margin` (0.02 is 2 %) are not made. `rows` are those of the step
-// without guesses. Returns the predicted gain: 1 where nothing was chosen.
-double controller_choose(const cost_curve *c, int32_t rows, offer *offers, int32_t count,
-                         int32_t room, double limit_us, double margin);
+// The step that guesses may be added to.
+typedef struct step_facts {
+    int32_t rows;    // without guesses
+    int32_t room;    // guesses in all, at most
+    double fixed_us; // time that does not change with rows and is not in the curve
+    double limit_us; // no step is predicted to take longer; 0: no limit
+    double margin;   // guesses that gain less are not made: 0.02 is 2 %
+} step_facts;
 
-// The alpha from which g guesses for each of `rows` sequences gain something: break-even. 1 where
+// Choose `chosen` of each offer so that tokens per second of the step are highest. Returns the
+// predicted gain: 1 where nothing was chosen.
+double controller_choose(const cost_curve *c, const step_facts *step, offer *offers, int32_t count);
+
+// The alpha from which g guesses for each sequence of the step gain something: break-even. 1 where
 // none does, 0 where the cost is unknown.
-double controller_break_even(const cost_curve *c, int32_t rows, int32_t g, double draft_us);
+double controller_break_even(const cost_curve *c, const step_facts *step, int32_t g,
+                             double draft_us);

@@ -2,11 +2,14 @@
 import re
 import threading
 import time
+import urllib.request
 
 from cluster import SLOW, check
 
 # For tests in which nobody falls silent on purpose: a machine that is busy with something else is no death.
 PATIENT = dict(router=["control.suspect_after=20s", "control.dead_after=60s"], engine=["fabric.suspect=20s", "fabric.fail=60s"])
+# For decode workers in tests that act at a certain token: one comes with each step.
+PACE = ["speculate.drafter=off"]
 
 
 def text_of(events):
@@ -15,10 +18,16 @@ def text_of(events):
     return "".join(e["choices"][0]["text"] for e in events[:-1] if e["choices"])
 
 
-def metric(cluster, name, **labels):
-    """The sum of a metric's series that have these labels."""
+def metric(cluster, name, worker=None, **labels):
+    """The sum of a metric's series that have these labels, of the router or of a worker."""
     total = 0.0
-    for line in cluster.request("GET", "/metrics")[2].decode().splitlines():
+    if worker is None:
+        text = cluster.request("GET", "/metrics")[2]
+    else:
+        page = cluster.until("its page", lambda: re.search(r"health and metrics at (http://\S+)", worker.text()))
+        with urllib.request.urlopen(page.group(1) + "/metrics", timeout=20 * SLOW) as response:
+            text = response.read()
+    for line in text.decode().splitlines():
         if re.match(re.escape(name) + r"[ {]", line) and all(f'{k}="{v}"' in line for k, v in labels.items()):
             total += float(line.rsplit(" ", 1)[1])
     return total

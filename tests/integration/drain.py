@@ -10,7 +10,7 @@ import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "harness"))
 from cluster import SLOW, Cluster, check, main, together  # noqa: E402
-from streams import PATIENT, Watch, metric, text_of  # noqa: E402
+from streams import PACE, PATIENT, Watch, metric, text_of  # noqa: E402
 
 PROMPT = "List the months of the year and say something about each of them. " * 6
 REMOTE = PATIENT["router"] + ["policy.local_prefill_tokens=0"]
@@ -53,7 +53,7 @@ def replace(cluster, victims, extra=()):
 
 
 def moves():
-    with Cluster(1, 2, router=REMOTE, engine=PATIENT["engine"]) as cluster:
+    with Cluster(1, 2, router=REMOTE, engine=PATIENT["engine"], decode_set=PACE) as cluster:
         truth = [text_of(cluster.stream("/v1/completions", body(cluster, kind))) for kind in range(3)]
         for after in (8, 60, 150):
             victims = []
@@ -71,7 +71,7 @@ def moves():
 
 
 def no_room():
-    with Cluster(1, 2, router=REMOTE, engine=PATIENT["engine"], decode_set=["engine.max_sequences=1", "worker.drain_seconds=1"]) as cluster:
+    with Cluster(1, 2, router=REMOTE, engine=PATIENT["engine"], decode_set=PACE + ["engine.max_sequences=1", "worker.drain_seconds=1"]) as cluster:
         truth = [text_of(cluster.stream("/v1/completions", body(cluster, kind, 80))) for kind in range(2)]
         victims = []
         texts, _ = drained(cluster, [body(cluster, kind, 80) for kind in range(2)], 6,
@@ -84,7 +84,7 @@ def no_room():
 
 
 def deaths():
-    slow = ["faults=handoff.delay:1:600"]  # the pages of a move wait so long
+    slow = PACE + ["faults=handoff.delay:1:600"]  # the pages of a move wait so long
     with Cluster(1, 3, router=REMOTE, engine=PATIENT["engine"], decode_set=slow) as cluster:
         truth = text_of(cluster.stream("/v1/completions", body(cluster, 1, 120)))
         for side in ("from", "to"):

@@ -10,11 +10,11 @@ import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "harness"))
 from cluster import SLOW, Cluster, check, hashes, main, together  # noqa: E402
-from streams import PATIENT, metric  # noqa: E402
+from streams import PACE, PATIENT, metric  # noqa: E402
 
 PROMPT = "The keeper of the lighthouse wrote down what the sea brought him. " * 18  # about 300 tokens
 SETTINGS = dict(router=PATIENT["router"] + ["policy.local_prefill_tokens=0"],
-                engine=PATIENT["engine"] + ["engine.prefix_reuse=false", "engine.chunk_tokens=32"])
+                engine=PATIENT["engine"] + ["engine.prefix_reuse=false", "engine.chunk_tokens=32"], decode_set=PACE)
 TOKENS = 44
 GREEDY = dict(temperature=0, max_tokens=TOKENS, ignore_eos=True, logits_hash=True)
 SAMPLED = dict(temperature=0.9, top_p=0.95, seed=7, presence_penalty=0.5, frequency_penalty=0.3, repetition_penalty=1.1,

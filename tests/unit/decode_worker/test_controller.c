@@ -115,18 +115,18 @@ static double tokens_of(const offer *o, int32_t g)
 }
 
 // Every combination of the three offers.
-static double best_of_all(const cost_curve *c, const offer *o, int32_t room)
+static double best_of_all(const cost_curve *c, const offer *o, const step_facts *step)
 {
     double best = 1;
     for (int32_t a = 0; a <= o[0].count; a++)
         for (int32_t b = 0; b <= o[1].count; b++)
             for (int32_t d = 0; d <= o[2].count; d++) {
-                if (a + b + d > room)
+                if (a + b + d > step->room)
                     continue;
-                double us = cost_curve_us(c, 3 + a + b + d) + a * o[0].draft_us +
+                double us = step->fixed_us + cost_curve_us(c, 3 + a + b + d) + a * o[0].draft_us +
                             b * o[1].draft_us + d * o[2].draft_us;
                 double tokens = tokens_of(&o[0], a) + tokens_of(&o[1], b) + tokens_of(&o[2], d);
-                double gain = tokens / 3 * cost_curve_us(c, 3) / us;
+                double gain = tokens / 3 * (step->fixed_us + cost_curve_us(c, 3)) / us;
                 best = gain > best ? gain : best;
             }
     return best;
@@ -148,8 +148,9 @@ static void the_choice_is_the_best_of_all(void **state)
         for (int k = 0; k < 3; k++)
             o[k] = (offer){ .alpha = unit(), .count = (int32_t)(9 * unit()), .draft_us = draft_us };
         int32_t room = 1 + (int32_t)(24 * unit());
-        double gain = controller_choose(&c, 3, o, 3, room, 0, 0);
-        assert_true(fabs(gain - best_of_all(&c, o, room)) < 1e-9);
+        step_facts step = { .rows = 3, .room = room, .fixed_us = i % 3 ? 0 : 700 * unit() };
+        double gain = controller_choose(&c, &step, o, 3);
+        assert_true(fabs(gain - best_of_all(&c, o, &step)) < 1e-9);
         assert_true(o[0].chosen + o[1].chosen + o[2].chosen <= room);
     }
 }
@@ -160,20 +161,24 @@ static void nothing_is_guessed_below_break_even(void **state)
     cost_curve c = { 0 };
     for (int32_t rows = 1; rows <= 16; rows++)
         cost_curve_add(&c, rows, 1000 + 300 * (rows - 1));
-    double alpha = controller_break_even(&c, 1, 1, 0);
+    step_facts step = { .rows = 1, .room = 8 };
+    double alpha = controller_break_even(&c, &step, 1, 0);
     assert_true(fabs(alpha - 0.3) < 1e-6); // two rows cost 1.3 times one
     offer o = { .alpha = alpha - 0.01, .count = 8 };
-    assert_true(controller_choose(&c, 1, &o, 1, 8, 0, 0) == 1 && o.chosen == 0);
+    assert_true(controller_choose(&c, &step, &o, 1) == 1 && o.chosen == 0);
     o.alpha = alpha + 0.01;
-    assert_true(controller_choose(&c, 1, &o, 1, 8, 0, 0) > 1 && o.chosen > 0);
-    assert_true(controller_choose(&c, 1, &o, 1, 8, 0, 0.1) == 1 && o.chosen == 0);
+    assert_true(controller_choose(&c, &step, &o, 1) > 1 && o.chosen > 0);
+    step.margin = 0.1;
+    assert_true(controller_choose(&c, &step, &o, 1) == 1 && o.chosen == 0);
     o.alpha = 0.99;
-    controller_choose(&c, 1, &o, 1, 8, 2000, 0);
+    step.margin = 0;
+    step.limit_us = 2000;
+    controller_choose(&c, &step, &o, 1);
     assert_int_equal(o.chosen, 3); // four rows take 1,900 us
     cost_curve dear = { 0 };
     for (int32_t rows = 1; rows <= 16; rows++)
         cost_curve_add(&dear, rows, 1000.0 * rows);
-    assert_true(controller_break_even(&dear, 1, 4, 10) == 1);
+    assert_true(controller_break_even(&dear, &step, 4, 10) == 1);
 }
 
 static void an_unknown_cost_means_no_guess(void **state)
@@ -181,8 +186,9 @@ static void an_unknown_cost_means_no_guess(void **state)
     (void)state;
     cost_curve c = { 0 };
     offer o = { .alpha = 0.99, .count = 8 };
-    assert_true(controller_choose(&c, 1, &o, 1, 8, 0, 0) == 1 && o.chosen == 0);
-    assert_true(controller_break_even(&c, 1, 4, 0) == 0);
+    step_facts step = { .rows = 1, .room = 8 };
+    assert_true(controller_choose(&c, &step, &o, 1) == 1 && o.chosen == 0);
+    assert_true(controller_break_even(&c, &step, 4, 0) == 0);
 }
 
 int main(void)

@@ -1,0 +1,84 @@
+// Speculative decoding of one decode worker: before each step guesses for the sequences that
+// generate, behind it what they were worth.
+//
+// Each sequence has a slot. The drafters that are on guess for it; the guess with the better
+// expected alpha is offered, and the controller chooses how many tokens of each offer are verified,
+// so that the step's tokens per second are highest. Acceptance is learned for each drafter, band,
+// class, temperature (0, up to 0.7, above) and batch (1, 2 to 7, above), and for each sequence; the
+// time of a step by its rows is learned from the steps without prompts. Beside prompts nothing is
+// guessed: their rows use what guesses would. Where guessing does not pay it stops, and now and
+// then a step probes whether it does again.
+//
+// No answer depends on any of this (engine_sequence_draft). Step thread; memory is taken at open,
+// and by slots when they are first used.
+#pragma once
+
+#include "decode_worker/speculate/controller.h"
+#include "model/engine.h"
+
+typedef struct speculation speculation;
+
+// The `speculate` section of a decode worker's configuration.
+typedef struct speculation_settings {
+    char *drafter;         // auto | off | ngram | suffix
+    int64_t tokens;        // guessed for one sequence in a step, at most
+    int64_t probe_percent; // of the steps in which it is off
+    int64_t step_us;       // no step with guesses is predicted to take longer; 0: no limit
+    int64_t memory_tokens; // past answers that the suffix drafter keeps
+} speculation_settings;
+extern const config_section speculation_config_section; // keys "speculate.*"
+
+#define SPECULATION_DRAFTERS 2
+
+// What one drafter has done since open.
+typedef struct speculation_drafter {
+    const char *name;
+    uint64_t drafted, accepted, rejected; // tokens, tokens, guesses that ended with a wrong one
+    uint64_t tried[DRAFT_MAX], right[DRAFT_MAX]; // by position in the guess
+    double alpha, low, high;                     // now, and its interval of 95 %
+} speculation_drafter;
+
+typedef struct speculation_stats {
+    speculation_drafter drafters[SPECULATION_DRAFTERS];
+    int drafter_count;                   // that are on
+    uint64_t steps_on, steps_off;        // of steps that generated and had no prompts
+    uint64_t steps_probing;              // of steps_on
+    uint64_t steps_prompts, steps_blank; // beside prompts; nothing to guess
+    double break_even;                   // the alpha that guesses of 4 need at the batch of now
+    int32_t batch;                       // rows without guesses of the last step
+    double gain;                         // predicted for the last step: 1 is none
+} speculation_stats;
+
+// STATUS_NO_MEMORY.
+status speculation_open(const speculation_settings *settings, const engine_facts *facts,
+                        speculation **opened, error *failure);
+void speculation_close(speculation *p); // NULL is allowed
+
+// What is learned about together. `tenant` as in the sequence's request.
+typedef struct speculation_traits {
+    hash128 tenant;
+    sequence_class class;
+    float temperature;
+} speculation_traits;
+
+// A sequence comes: its slot; -1 where nothing is guessed for it.
+int32_t speculation_begin(speculation *p, const speculation_traits *traits);
+// It goes, with these tokens. -1 is allowed.
+void speculation_end(speculation *p, int32_t slot, const int32_t *tokens, int32_t prompt_count,
+                     int32_t count);
+
+// A sequence that generates.
+typedef struct speculation_item {
+    sequence *sequence;
+    int32_t slot; // -1: it counts as a row of the step, and nothing is guessed for it
+} speculation_item;
+
+// Guess for the next step, in which `prompts` says that rows of prompts are computed too.
+void speculation_guess(speculation *p, engine *e, const speculation_item *items, int32_t count,
+                       bool prompts);
+// That step is done. Its sequences are still open.
+void speculation_learn(speculation *p, const engine_report *report);
+
+void speculation_stats_of(const speculation *p, speculation_stats *stats);
+// One sentence for people: whether it is on, and why.
+void speculation_sentence(const speculation *p, char text[200]);

@@ -1,0 +1,232 @@
+// limit: 120
+// Guessing as a decode worker does it, around a real engine: no answer changes, it goes on and off
+// as it pays, and what it says of itself is true.
+#include "decode_worker/speculate/speculation.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <setjmp.h>
+#include <cmocka.h>
+
+#include "../model/engine_fixture.h"
+
+#define PROMPT 40
+#define ANSWER 120
+#define CROWD 6
+
+static char path[64];
+
+typedef struct fixture {
+    int32_t prompts[CROWD][PROMPT];
+    sequence_request requests[CROWD];
+    run truth[CROWD];
+} fixture;
+
+static fixture shared;
+
+static int setup(void **state)
+{
+    fixture *f = &shared;
+    tiny_model o = tiny_model_default(17);
+    tiny_model_temporary(&o, path);
+    engine_settings settings = fixture_settings(path);
+    engine *e = fixture_open(&settings);
+    for (int i = 0; i < CROWD; i++) {
+        fixture_tokens(f->prompts[i], PROMPT, 3 + i % 3); // some ask the same
+        f->requests[i] = i % 2 ? fixture_sampled(f->prompts[i], PROMPT, ANSWER, 9)
+                               : fixture_request(f->prompts[i], PROMPT, ANSWER);
+        f->truth[i] = fixture_run_one(e, f->requests[i]);
+    }
+    fixture_close(e);
+    *state = f;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    unlink(path);
+    return 0;
+}
+
+typedef struct worker {
+    engine *engine;
+    speculation_settings settings;
+    speculation *speculation;
+} worker;
+
+static worker worker_begin(const char *drafter, int32_t tokens)
+{
+    worker w = { .settings = { .drafter = (char *)drafter,
+                               .tokens = 8,
+                               .probe_percent = 10,
+                               .memory_tokens = 32768 } };
+    engine_settings settings = fixture_settings(path);
+    settings.draft_tokens = tokens;
+    w.engine = fixture_open(&settings);
+    return w;
+}
+
+static void worker_open(worker *w)
+{
+    assert_int_equal(
+        speculation_open(&w->settings, engine_facts_of(w->engine), &w->speculation, NULL),
+        STATUS_OK);
+}
+
+static void worker_end(worker *w)
+{
+    speculation_close(w->speculation);
+    fixture_close(w->engine);
+}
+
+// Serve requests together to their ends, as a decode worker would.
+static void serve(worker *w, const sequence_request *requests, int32_t count, run *runs)
+{
+    sequence *sequences[CROWD];
+    int32_t slots[CROWD];
+    for (int32_t i = 0; i < count; i++) {
+        speculation_traits traits = { .class = requests[i].class,
+                                      .temperature = requests[i].sampling.temperature };
+        runs[i] = (run){ 0 };
+        sequences[i] = fixture_start(w->engine, requests[i], &runs[i]);
+        slots[i] = speculation_begin(w->speculation, &traits);
+    }
+    while (engine_has_work(w->engine)) {
+        speculation_item items[CROWD];
+        int32_t running = 0;
+        bool prompts = false;
+        for (int32_t i = 0; i < count; i++) {
+            if (runs[i].count > 0 && runs[i].finish == SEQUENCE_UNFINISHED)
+                items[running++] = (speculation_item){ sequences[i], slots[i] };
+            prompts = prompts || runs[i].count == 0;
+        }
+        speculation_guess(w->speculation, w->engine, items, running, prompts);
+        engine_report report = fixture_step(w->engine);
+        speculation_learn(w->speculation, &report);
+    }
+    for (int32_t i = 0; i < count; i++) {
+        int32_t tokens;
+        const int32_t *all = sequence_tokens(sequences[i], &tokens);
+        speculation_end(w->speculation, slots[i], all, PROMPT, tokens);
+        engine_sequence_close(w->engine, sequences[i], true);
+    }
+}
+
+static void b071_answers_are_the_same_with_every_drafter(void **state)
+{
+    fixture *f = *state;
+    const char *const *names = speculation_config_section.keys[0].among;
+    for (int i = 0; names[i]; i++) {
+        worker w = worker_begin(names[i], 24);
+        worker_open(&w);
+        for (int round = 0; round < 3; round++) {
+            run runs[CROWD];
+            serve(&w, f->requests, CROWD, runs);
+            for (int k = 0; k < CROWD; k++)
+                run_expect_equal(&runs[k], &f->truth[k]);
+            serve(&w, f->requests + round, 1, runs);
+            run_expect_equal(&runs[0], &f->truth[round]);
+        }
+        worker_end(&w);
+    }
+}
+
+static void what_it_counts_adds_up(void **state)
+{
+    fixture *f = *state;
+    worker w = worker_begin("suffix", 24);
+    speculation_stats s;
+    run runs[CROWD];
+    worker_open(&w);
+    for (int round = 0; round < 6; round++)
+        serve(&w, f->requests, 1, runs);
+    speculation_stats_of(w.speculation, &s);
+    const speculation_drafter *d = &s.drafters[1];
+    assert_string_equal(d->name, "suffix");
+    assert_int_equal(s.drafters[0].drafted, 0);
+    assert_true(d->drafted > 0 && d->accepted <= d->drafted);
+    uint64_t tried = 0, right = 0;
+    for (int i = 0; i < DRAFT_MAX; i++) {
+        assert_true(d->right[i] <= d->tried[i]);
+        tried += d->tried[i];
+        right += d->right[i];
+    }
+    assert_true(right == d->accepted && tried == d->accepted + d->rejected);
+    assert_true(d->low <= d->alpha && d->alpha <= d->high);
+    // The answer was given before, so from the second time on it is known by heart.
+    assert_true(d->alpha > 0.9);
+    worker_end(&w);
+}
+
+static void an_answer_that_was_given_before_takes_fewer_steps(void **state)
+{
+    fixture *f = *state;
+    worker w = worker_begin("suffix", 24);
+    run r;
+    speculation_stats first, last;
+    worker_open(&w);
+    serve(&w, f->requests + 1, 1, &r);
+    speculation_stats_of(w.speculation, &first);
+    for (int i = 0; i < 12; i++)
+        serve(&w, f->requests + 1, 1, &r);
+    speculation_stats_of(w.speculation, &last);
+    assert_true(last.drafters[1].accepted > first.drafters[1].accepted + ANSWER);
+    char text[200];
+    speculation_sentence(w.speculation, text);
+    print_message("%s\n", text);
+    worker_end(&w);
+}
+
+static void without_drafters_or_room_it_is_off(void **state)
+{
+    fixture *f = *state;
+    const struct {
+        const char *drafter;
+        int32_t tokens;
+    } cases[] = { { "off", 24 }, { "auto", 0 } };
+    for (int i = 0; i < 2; i++) {
+        worker w = worker_begin(cases[i].drafter, cases[i].tokens);
+        run r;
+        speculation_stats s;
+        char text[200];
+        worker_open(&w);
+        serve(&w, f->requests, 1, &r);
+        run_expect_equal(&r, &f->truth[0]);
+        speculation_stats_of(w.speculation, &s);
+        assert_true(s.steps_on == 0 && s.steps_off > 0 && s.drafter_count == 0);
+        speculation_sentence(w.speculation, text);
+        assert_string_equal(text, "off: no drafter is configured");
+        worker_end(&w);
+    }
+}
+
+static void no_more_slots_than_sequences(void **state)
+{
+    (void)state;
+    worker w = worker_begin("ngram", 24);
+    speculation_traits traits = { 0 };
+    worker_open(&w);
+    for (int i = 0; i < engine_facts_of(w.engine)->max_sequences; i++)
+        assert_int_equal(speculation_begin(w.speculation, &traits), i);
+    assert_int_equal(speculation_begin(w.speculation, &traits), -1);
+    speculation_end(w.speculation, -1, NULL, 0, 0);
+    speculation_end(w.speculation, 3, shared.prompts[0], 10, PROMPT);
+    assert_int_equal(speculation_begin(w.speculation, &traits), 3);
+    worker_end(&w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(b071_answers_are_the_same_with_every_drafter),
+        cmocka_unit_test(what_it_counts_adds_up),
+        cmocka_unit_test(an_answer_that_was_given_before_takes_fewer_steps),
+        cmocka_unit_test(without_drafters_or_room_it_is_off),
+        cmocka_unit_test(no_more_slots_than_sequences),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
