@@ -165,6 +165,29 @@ answer_usage answer_usage_of(const answer *a)
     return usage;
 }
 
+static double mean_logprob(const stream *s)
+{
+    double sum = 0;
+    for (size_t i = 0; i < s->billed; i++)
+        sum += (double)s->tokens[i].logprob;
+    return s->billed ? sum / (double)s->billed : 0;
+}
+
+void answer_rank(answer *a)
+{
+    size_t shown = (size_t)a->request->n, made = a->request->choices;
+    for (size_t i = 0; shown < made && i < a->choice_count; i++) {
+        size_t first = i - i % made, better = 0;
+        double mean = mean_logprob(a->choices[i].stream);
+        for (size_t k = first; k < first + made; k++) {
+            double other = mean_logprob(a->choices[k].stream);
+            better += other > mean || (k < i && !(other < mean));
+        }
+        a->choices[i].index = first / made * shown + better;
+        a->choices[i].hidden = better >= shown;
+    }
+}
+
 static void append_usage(const answer *a, buffer *out)
 {
     answer_usage usage = answer_usage_of(a);
@@ -272,10 +295,12 @@ static void write_whole(const answer *a, buffer *out)
 {
     append_head(a, a->choices[0].fingerprint, is_chat(a) ? "chat.completion" : "text_completion",
                 out);
-    for (size_t i = 0; i < a->choice_count; i++) {
-        if (i > 0)
+    for (size_t index = 0; index < a->request->prompt_count * (size_t)a->request->n; index++) {
+        if (index > 0)
             buffer_append_byte(out, ',');
-        write_whole_choice(a, &a->choices[i], out);
+        for (size_t i = 0; i < a->choice_count; i++)
+            if (a->choices[i].index == index && !a->choices[i].hidden)
+                write_whole_choice(a, &a->choices[i], out);
     }
     buffer_append_text(out, "],");
     append_usage(a, out);

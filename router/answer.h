@@ -21,6 +21,7 @@ typedef struct answer_choice {
     uint64_t cached_tokens;  // of the prompt, at most its length
     const char *fingerprint; // of the version that made it
     bool begun;              // a chunk of it was written
+    bool hidden;             // it was made, and others of its prompt are better
 } answer_choice;
 
 typedef struct answer {
@@ -31,6 +32,10 @@ typedef struct answer {
     answer_choice *choices;
     size_t choice_count;
 } answer;
+
+// All have ended: where more were made of each prompt than are shown, those of the highest mean
+// log-probability are, the best one first; the others are hidden.
+void answer_rank(answer *a);
 
 // What is billed: each prompt once, the tokens of every choice.
 typedef struct answer_usage {

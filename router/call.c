@@ -369,6 +369,7 @@ static void deliver_whole(call *c)
     buffer *out = &c->dispatcher->out;
     http_request *http = c->http;
     buffer_clear(out);
+    answer_rank(&c->answer);
     c->shape->whole(&c->answer, out);
     first_byte_note(c);
     c->http = NULL;

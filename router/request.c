@@ -129,6 +129,20 @@ static status length_resolve(const request_rules *rules, const request *r, reque
     return STATUS_OK;
 }
 
+static status choices_check(const request_rules *rules, const request *r, error *failure)
+{
+    size_t limit = (size_t)rules->settings->choices_max;
+    if (r->choices <= limit / r->prompt_count) // no product that wraps
+        return STATUS_OK;
+    const char *field = r->prompt_count > limit     ? "prompt"
+                        : r->choices > (size_t)r->n ? "best_of"
+                                                    : "n";
+    return error_set(
+        failure, STATUS_INVALID, field,
+        "%zu answers to each of %zu prompts are asked for; right is at most %zu in all", r->choices,
+        r->prompt_count, limit);
+}
+
 status request_parse(const request_rules *given, request_kind kind, slice text,
                      const model_encoders *e, request *parsed, error *failure)
 {
@@ -136,7 +150,7 @@ status request_parse(const request_rules *given, request_kind kind, slice text,
     const request_rules *rules = &own;
     status result = STATUS_OK;
     json_t *body = NULL;
-    request r = { .kind = kind, .choices = 1 };
+    request r = { .kind = kind };
     TRY(body_parse(text, &body, failure));
     TRY(model_choose(&own, body, &r, failure));
     TRY(request_fields_parse(rules, body, &r, failure));
@@ -144,6 +158,7 @@ status request_parse(const request_rules *given, request_kind kind, slice text,
     TRY(request_stop_ids_parse(rules, body, &r, failure));
     TRY(request_bias_parse(rules, body, &r, failure));
     TRY(request_prompt_parse(rules, body, e->of[r.model->index], &r, failure));
+    TRY(choices_check(rules, &r, failure));
     for (size_t i = 0; i < r.prompt_count; i++)
         TRY(length_resolve(rules, &r, &r.prompts[i], failure));
     json_decref(body);

@@ -40,7 +40,9 @@ typedef struct request {
     const served_model *model;
     request_prompt *prompts;
     size_t prompt_count; // at least 1
-    size_t choices;      // sequences of each prompt, at least 1
+    int64_t best_of;     // as asked for; 0: not
+    int64_t n;           // choices that are shown of each prompt
+    size_t choices;      // sequences of each prompt: n, or best_of where more compete to be shown
     request_sampling sampling;
     int64_t max_tokens; // as asked for; 0: whatever fits
     int64_t min_tokens;

@@ -34,6 +34,8 @@ static const request_field fields[] = {
     { "max_tokens",            BOTH,       FIELD_INTEGER, AT(max_tokens), 0, 1, 9.3e18 },
     { "max_completion_tokens", BOTH,       FIELD_INTEGER, AT(max_tokens), 0, 1, 9.3e18 },
     { "min_tokens",            BOTH,       FIELD_INTEGER, AT(min_tokens), 0, 0, 9.3e18 },
+    { "n",                     BOTH,       FIELD_INTEGER, AT(n), 1, 1, 1e6 },
+    { "best_of",               COMPLETION, FIELD_INTEGER, AT(best_of), 0, 1, 1e6 },
     { "priority",              BOTH,       FIELD_INTEGER, AT(priority), 0, 0, 1 },
     { "timeout",               BOTH,       FIELD_NUMBER,  AT(timeout_s), 0, 0.001, 86400 },
     { "ignore_eos",            BOTH,       FIELD_BOOL,    AT(ignore_eos), 0, 0, 0 },
@@ -72,8 +74,6 @@ static const struct {
     const char *name;
     const char *neutral;
 } refused_fields[] = {
-    { "n", "1" },
-    { "best_of", "1" },
     { "echo", "false" },
     { "suffix", "\"\"" },
     { "tools", "[]" },
@@ -187,8 +187,6 @@ static status refusals_check(json_t *body, error *failure)
         if (strcmp(name, "tool_choice") == 0 && !has_tools && json_is_string(value) &&
             strcmp(json_string_value(value), "auto") == 0)
             continue;
-        if (strcmp(name, "n") == 0 && (!json_is_integer(value) || json_integer_value(value) < 1))
-            return error_set(failure, STATUS_INVALID, name, "n must be an integer of at least 1");
         return error_set(failure, STATUS_UNSUPPORTED, name,
                          "%s is not supported by this server%s%s", name,
                          refused_fields[i].neutral ? "; the only value that it takes is " : "",
@@ -249,6 +247,15 @@ static status fields_agree(const request_rules *rules, json_t *body, request *r,
 {
     if (r->sampling.top_k < 0)
         r->sampling.top_k = 0;
+    r->choices = (size_t)(r->best_of ? r->best_of : r->n);
+    if (r->choices < (size_t)r->n)
+        return error_set(failure, STATUS_INVALID, "best_of",
+                         "best_of is %lld; right is at least n (%lld)", (long long)r->best_of,
+                         (long long)r->n);
+    if (r->choices > (size_t)r->n && r->stream)
+        return error_set(failure, STATUS_INVALID, "best_of",
+                         "best_of greater than n cannot be streamed: which answers are the best is "
+                         "known at their end");
     if (r->kind == REQUEST_COMPLETION)
         r->logprobs = request_member(body, "logprobs") != NULL;
     else if (!r->logprobs && r->top_logprobs > 0)

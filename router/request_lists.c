@@ -1,4 +1,4 @@
-// The fields of a request that are lists: stop, stop_token_ids, logit_bias, and the prompt itself.
+// The fields of a request that are lists: stop, stop_token_ids, logit_bias.
 #include "router/request_private.h"
 
 #include <math.h>
@@ -33,9 +33,8 @@ status request_stop_parse(const request_rules *rules, json_t *body, request *r, 
     return stop_open(strings, count, &r->stops, failure);
 }
 
-// An element that must be the id of a token.
-static status token_id_parse(const request_rules *rules, json_t *item, const char *field,
-                             size_t index, int32_t *id, error *failure)
+status request_token_id_parse(const request_rules *rules, json_t *item, const char *field,
+                              size_t index, int32_t *id, error *failure)
 {
     char name[64];
     int64_t count = rules->model->identity.vocabulary;
@@ -64,8 +63,8 @@ status request_stop_ids_parse(const request_rules *rules, json_t *body, request 
                          "stop_token_ids must be an array of at most %u token ids",
                          REQUEST_STOP_IDS_MAX);
     for (size_t i = 0; i < json_array_size(value); i++) {
-        status result = token_id_parse(rules, json_array_get(value, i), "stop_token_ids", i,
-                                       &r->stop_ids[i], failure);
+        status result = request_token_id_parse(rules, json_array_get(value, i), "stop_token_ids", i,
+                                               &r->stop_ids[i], failure);
         if (result != STATUS_OK)
             return result;
     }
@@ -150,94 +149,4 @@ status request_bias_parse(const request_rules *rules, json_t *body, request *r, 
     }
     free(entries);
     return result;
-}
-
-// More ids than this cannot fit and are not counted to the end.
-static size_t prompt_limit(const request_rules *rules)
-{
-    return (size_t)rules->context * 2 + 1024;
-}
-
-// The encoder stopped at its limit: say it as an overflow of the context.
-static status prompt_too_long(const request_rules *rules, const char *field, error *failure)
-{
-    return error_set(
-        failure, STATUS_CONTEXT_LENGTH, field,
-        "This model's maximum context length is %u tokens. However, your %s resulted in "
-        "more than %zu tokens.",
-        rules->context, field, prompt_limit(rules));
-}
-
-static status ids_parse(const request_rules *rules, json_t *list, token_list *ids, error *failure)
-{
-    size_t count = json_array_size(list);
-    if (count > prompt_limit(rules))
-        return error_set(
-            failure, STATUS_CONTEXT_LENGTH, "prompt",
-            "This model's maximum context length is %u tokens. However, your prompt has "
-            "%zu tokens.",
-            rules->context, count);
-    for (size_t i = 0; i < count; i++) {
-        int32_t id = 0;
-        status result = token_id_parse(rules, json_array_get(list, i), "prompt", i, &id, failure);
-        if (result != STATUS_OK)
-            return result;
-        if (!token_list_append(ids, id))
-            return error_set(failure, STATUS_NO_MEMORY, "", "no memory for the prompt");
-    }
-    return STATUS_OK;
-}
-
-// prompt: a string, a list of ids, or a list that holds exactly one of these.
-static status completion_prompt_parse(const request_rules *rules, json_t *value, encoder *e,
-                                      token_list *ids, error *failure)
-{
-    if (json_is_array(value)) {
-        json_t *first = json_array_get(value, 0);
-        bool nested = json_is_string(first) || json_is_array(first);
-        if (json_array_size(value) == 0)
-            return error_set(failure, STATUS_INVALID, "prompt", "prompt is an empty array");
-        if (nested && json_array_size(value) > 1)
-            return error_set(failure, STATUS_UNSUPPORTED, "prompt",
-                             "prompt holds %zu prompts; this server takes one prompt a request",
-                             json_array_size(value));
-        if (!nested)
-            return ids_parse(rules, value, ids, failure);
-        value = first;
-        if (json_is_array(value))
-            return ids_parse(rules, value, ids, failure);
-    }
-    if (!json_is_string(value))
-        return error_set(failure, STATUS_INVALID, "prompt",
-                         "prompt is %s; right is a string or an array of token ids",
-                         request_type_name(value));
-    slice text = { json_string_value(value), json_string_length(value) };
-    return prompt_encode_text(rules->model, e, text, prompt_limit(rules), ids, failure);
-}
-
-status request_prompt_parse(const request_rules *rules, json_t *body, encoder *e, request *r,
-                            error *failure)
-{
-    status result;
-    const char *field = r->kind == REQUEST_CHAT ? "messages" : "prompt";
-    json_t *value = request_member(body, field);
-    if (!value)
-        return error_set(failure, STATUS_INVALID, field, "%s is missing", field);
-    r->prompts = calloc(1, sizeof *r->prompts);
-    if (!r->prompts)
-        return error_set(failure, STATUS_NO_MEMORY, "", "no memory for the prompt");
-    r->prompt_count = 1;
-    token_list *ids = &r->prompts[0].tokens;
-    if (r->kind == REQUEST_COMPLETION) {
-        result = completion_prompt_parse(rules, value, e, ids, failure);
-    } else {
-        json_t *extra = request_member(body, "chat_template_kwargs");
-        if (extra && !json_is_object(extra))
-            return error_set(failure, STATUS_INVALID, "chat_template_kwargs",
-                             "chat_template_kwargs is %s; right is an object",
-                             request_type_name(extra));
-        result =
-            prompt_encode_chat(rules->model, e, value, extra, prompt_limit(rules), ids, failure);
-    }
-    return result == STATUS_TOO_LARGE ? prompt_too_long(rules, field, failure) : result;
 }

@@ -15,6 +15,9 @@ status request_fields_parse(const request_rules *rules, json_t *body, request *r
 status request_stop_parse(const request_rules *rules, json_t *body, request *r, error *failure);
 status request_stop_ids_parse(const request_rules *rules, json_t *body, request *r, error *failure);
 status request_bias_parse(const request_rules *rules, json_t *body, request *r, error *failure);
+// An element `field[index]` that must be the id of a token.
+status request_token_id_parse(const request_rules *rules, json_t *item, const char *field,
+                              size_t index, int32_t *id, error *failure);
 // messages or prompt, to ids.
 status request_prompt_parse(const request_rules *rules, json_t *body, encoder *e, request *r,
                             error *failure);

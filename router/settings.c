@@ -67,6 +67,8 @@ static const config_key router_keys[] = {
       "File whose first line is the Bearer token of operators, for admin.access key.", NULL },
     { "api.debug", CONFIG_BOOL, FIELD(debug), "false", 0, 0, "",
       "Allow the request extension logits_hash.", NULL },
+    { "api.choices_max", CONFIG_INT, FIELD(choices_max), "128", 1, 4096, "sequences",
+      "Sequences of one request: its prompts times n, or times best_of.", NULL },
     { "api.stop_strings_max", CONFIG_INT, FIELD(stop_strings_max), "16", 1, 64, "strings",
       "Stop strings of one request.", NULL },
     { "api.logit_bias_max", CONFIG_INT, FIELD(logit_bias_max), "1024", 1, 1024, "tokens",

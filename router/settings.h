@@ -57,7 +57,7 @@ typedef struct router_settings {
     char *admin_access, *admin_key_file;
     // api.*: what one request may ask for.
     bool debug; // allow logits_hash
-    int64_t stop_strings_max, logit_bias_max, top_logprobs_max;
+    int64_t choices_max, stop_strings_max, logit_bias_max, top_logprobs_max;
 } router_settings;
 
 // The program for config_open: fills a router_settings. All strings live until config_close.
