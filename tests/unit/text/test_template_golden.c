@@ -187,7 +187,7 @@ static void conversations_of_smollm2_render_as_the_reference(void **state)
 static void conversations_of_qwen_render_as_the_reference(void **state)
 {
     (void)state;
-    run_conversations("m05.bin", "golden/chat/qwen2.5-coder-0.5b.jsonl");
+    run_conversations("Qwen2.5-Coder-0.5B-Instruct.Q4_K_M.gguf", "golden/chat/qwen2.5-coder-0.5b.jsonl");
 }
 
 int main(void)
