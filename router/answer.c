@@ -212,8 +212,11 @@ static void append_hashes(const answer *a, const stream *s, size_t first, size_t
 
 static void append_finish(const stream *s, buffer *out)
 {
+    bool calls =
+        s->parts && s->parts->whole_count > 0 && s->finish != PENSTOCK__FINISH__FINISH_LENGTH;
     if (s->done)
-        buffer_printf(out, ",\"finish_reason\":\"%s\"", stream_finish_name(s));
+        buffer_printf(out, ",\"finish_reason\":\"%s\"",
+                      calls ? "tool_calls" : stream_finish_name(s));
     else
         buffer_append_text(out, ",\"finish_reason\":null");
 }
@@ -225,28 +228,38 @@ static bool is_chat(const answer *a)
     return a->request->kind == REQUEST_CHAT;
 }
 
+// The new text of a chunk, in the member where it belongs.
+static void append_delta(const answer *a, stream *s, slice text, bool first, buffer *out)
+{
+    if (!is_chat(a)) {
+        buffer_append_text(out, "\"text\":");
+        buffer_append_json(out, text);
+        return;
+    }
+    buffer_append_text(out, "\"delta\":{");
+    if (s->parts) {
+        tool_answer_append_delta(s->parts, first, out);
+        tool_answer_taken(s->parts);
+    } else {
+        buffer_append_text(out, first ? "\"role\":\"assistant\",\"content\":" : "\"content\":");
+        buffer_append_json(out, text);
+    }
+    buffer_append_byte(out, '}');
+}
+
 static void write_chunk(const answer *a, answer_choice *c, buffer *out)
 {
     bool had_begun = c->begun;
     stream *s = c->stream;
     stream_part part = stream_take(s);
-    if (part.text.size == 0 && part.first == part.last && had_begun && !s->done)
+    bool news = s->parts ? tool_answer_has_news(s->parts) : part.text.size > 0;
+    if (!news && part.first == part.last && had_begun && !s->done)
         return;
     c->begun = true;
     buffer_append_text(out, "data: ");
     append_head(a, c->fingerprint, is_chat(a) ? "chat.completion.chunk" : "text_completion", out);
     buffer_printf(out, "{\"index\":%zu,", c->index);
-    if (is_chat(a)) {
-        buffer_append_text(out, "\"delta\":{");
-        if (!had_begun)
-            buffer_append_text(out, "\"role\":\"assistant\",");
-        buffer_append_text(out, "\"content\":");
-    } else {
-        buffer_append_text(out, "\"text\":");
-    }
-    buffer_append_json(out, part.text);
-    if (is_chat(a))
-        buffer_append_byte(out, '}');
+    append_delta(a, s, part.text, !had_begun, out);
     append_logprobs(a, s, &part, out);
     append_finish(s, out);
     append_hashes(a, s, part.first, s->done ? s->billed : part.last, out);
@@ -276,15 +289,28 @@ static void write_error(int status_code, const char *param, const char *code, co
         buffer_append_text(out, "\n\n");
 }
 
+static void append_text(const answer *a, const stream *s, slice text, buffer *out)
+{
+    if (!is_chat(a)) {
+        buffer_append_text(out, "\"text\":");
+        buffer_append_json(out, text);
+        return;
+    }
+    buffer_append_text(out, "\"message\":{\"role\":\"assistant\",");
+    if (s->parts) {
+        tool_answer_append_message(s->parts, out);
+    } else {
+        buffer_append_text(out, "\"content\":");
+        buffer_append_json(out, text);
+    }
+    buffer_append_text(out, ",\"refusal\":null}");
+}
+
 static void write_whole_choice(const answer *a, answer_choice *c, buffer *out)
 {
     stream_part part = stream_take(c->stream);
     buffer_printf(out, "{\"index\":%zu,", c->index);
-    buffer_append_text(out, is_chat(a) ? "\"message\":{\"role\":\"assistant\",\"content\":"
-                                       : "\"text\":");
-    buffer_append_json(out, part.text);
-    if (is_chat(a))
-        buffer_append_text(out, ",\"refusal\":null}");
+    append_text(a, c->stream, part.text, out);
     append_logprobs(a, c->stream, &part, out);
     append_finish(c->stream, out);
     append_hashes(a, c->stream, part.first, c->stream->billed, out);

@@ -57,8 +57,7 @@ static status names_check(const models *m, const served_model *fresh, error *fai
 static status weights_check(models *m, const served_model *fresh, error *failure)
 {
     for (size_t i = 0; i <= fresh->versions.count; i++) {
-        hash128 weights =
-            i ? fresh->versions.items[i - 1].weights : fresh->prompt.identity.weights;
+        hash128 weights = i ? fresh->versions.items[i - 1].weights : fresh->prompt.identity.weights;
         const served_model *other = models_of_weights(m, weights);
         if (other)
             return error_set(failure, STATUS_BAD_CONFIG, "models",
@@ -67,6 +66,15 @@ static status weights_check(models *m, const served_model *fresh, error *failure
                              other->prompt.identity.name, fresh->prompt.identity.name);
     }
     return STATUS_OK;
+}
+
+// How its answers are read, where the settings say it.
+static void reading_choose(const model_settings *source, prompt_model *model)
+{
+    if (source->tool_format && strcmp(source->tool_format, "auto") != 0)
+        CHECK(tool_format_find(slice_of(source->tool_format), &model->tools)); // config checked it
+    if (source->reasoning && strcmp(source->reasoning, "off") == 0)
+        model->reasons = false;
 }
 
 status models_add(models *m, const model_settings *source, error *failure)
@@ -79,6 +87,7 @@ status models_add(models *m, const model_settings *source, error *failure)
     *fresh = (served_model){ .index = m->count, .aliases = &source->aliases };
     TRY(prompt_model_open(source->file, source->name, source->chat_template, &fresh->prompt,
                           failure));
+    reading_choose(source, &fresh->prompt);
     TRY(versions_parse(&source->versions, fresh->prompt.identity.weights, &fresh->versions,
                        failure));
     TRY(names_check(m, fresh, failure));

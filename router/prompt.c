@@ -44,9 +44,14 @@ fail:
 
 static status chat_compile(slice source, prompt_model *model, error *failure)
 {
-    return chat_open(source, tokenizer_token_bytes(model->tokens, tokenizer_bos(model->tokens)),
-                     tokenizer_token_bytes(model->tokens, tokenizer_eos(model->tokens)),
-                     (slice){ NULL, 0 }, &model->chat, failure);
+    status result = chat_open(
+        source, tokenizer_token_bytes(model->tokens, tokenizer_bos(model->tokens)),
+        tokenizer_token_bytes(model->tokens, tokenizer_eos(model->tokens)), &model->chat, failure);
+    if (result == STATUS_OK) {
+        model->tools = chat_traits_of(model->chat)->tools;
+        model->reasons = chat_traits_of(model->chat)->thinks;
+    }
+    return result;
 }
 
 // A template from a file of its own.
@@ -68,9 +73,9 @@ static status template_read(const char *path, prompt_model *model, error *failur
         result = error_set(failure, STATUS_BAD_CONFIG, "chat_template",
                            "the chat template %s cannot be read", path);
     else if (text.overflow)
-        result = error_set(failure, STATUS_BAD_CONFIG, "chat_template",
-                           "the chat template %s is larger than %u bytes", path,
-                           TEMPLATE_BYTES_MAX);
+        result =
+            error_set(failure, STATUS_BAD_CONFIG, "chat_template",
+                      "the chat template %s is larger than %u bytes", path, TEMPLATE_BYTES_MAX);
     else
         result = chat_compile(buffer_slice(&text), model, failure);
     if (result != STATUS_OK && !broken && !text.overflow)
@@ -139,17 +144,16 @@ static status bos_ensure(const prompt_model *model, token_list *ids, size_t firs
     return STATUS_OK;
 }
 
-status prompt_encode_chat(const prompt_model *model, encoder *e, json_t *messages, json_t *extra,
-                          size_t limit, token_list *ids, error *failure)
+status prompt_encode_chat(const prompt_model *model, encoder *e, const chat_request *conversation,
+                          size_t limit, token_list *ids, bool *in_thought, error *failure)
 {
     status result = STATUS_OK;
     template_output output = { 0 };
     encoder_segment *segments = NULL;
     size_t first = ids->count;
-    chat_request request = { .messages = messages,
-                             .extra = extra,
-                             .add_generation_prompt = true,
-                             .now_s = (int64_t)clock_wall_s() };
+    chat_request request = *conversation;
+    request.now_s = (int64_t)clock_wall_s();
+    *in_thought = false;
     if (!model->chat)
         return error_set(failure, STATUS_UNSUPPORTED, "messages",
                          "model %s has no chat template; use /v1/completions",
@@ -166,6 +170,7 @@ status prompt_encode_chat(const prompt_model *model, encoder *e, json_t *message
                                          output.segments[i].from_template };
     TRY(encoder_encode(e, segments, output.segment_count, limit, ids, failure));
     TRY(bos_ensure(model, ids, first, failure));
+    *in_thought = model->reasons && chat_opens_reasoning(model->chat, &request, &output);
 fail:
     free(segments);
     template_output_close(&output);

@@ -25,7 +25,9 @@ typedef struct prompt_identity {
 
 typedef struct prompt_model {
     tokenizer *tokens;
-    chat *chat; // NULL: the file has no template, so only raw prompts are served
+    chat *chat;        // NULL: the file has no template, so only raw prompts are served
+    tool_format tools; // how the model writes calls, as its template shows or the settings say
+    bool reasons;      // its blocks of thought are told apart
     prompt_identity identity;
     uint32_t context; // tokens, as the file says
 } prompt_model;
@@ -36,9 +38,10 @@ status prompt_model_open(const char *path, const char *name, const char *templat
                          prompt_model *model, error *failure);
 void prompt_model_close(prompt_model *model); // zeroed is fine
 
-// Append the ids of a rendered conversation; `extra` may be NULL (chat_template_kwargs). More than
-// `limit` ids: STATUS_TOO_LARGE. A fault of the messages has `param` set.
-status prompt_encode_chat(const prompt_model *model, encoder *e, json_t *messages, json_t *extra,
-                          size_t limit, token_list *ids, error *failure);
+// Append the ids of a rendered conversation; its now_s is filled in. `in_thought`: the answer
+// begins inside a block of thought. More than `limit` ids: STATUS_TOO_LARGE. A fault of the
+// messages has `param` set.
+status prompt_encode_chat(const prompt_model *model, encoder *e, const chat_request *conversation,
+                          size_t limit, token_list *ids, bool *in_thought, error *failure);
 status prompt_encode_text(const prompt_model *model, encoder *e, slice text, size_t limit,
                           token_list *ids, error *failure);

@@ -179,5 +179,6 @@ void request_close(request *r)
         stop_close(r->stops);
     free(r->bias_tokens);
     free(r->biases);
+    tool_request_close(&r->tools);
     *r = (request){ 0 };
 }

@@ -8,11 +8,14 @@
 //
 // Both `max_tokens` and `max_completion_tokens`: the latter counts. temperature 0 is greedy; top_k
 // 0 and -1 are off. Extensions: top_k, min_p, typical_p, repetition_penalty, ignore_eos,
-// min_tokens, stop_token_ids, skip_special_tokens, chat_template_kwargs, priority (0 interactive, 1
-// batch), timeout (seconds until the whole answer must be there), logits_hash (with api.debug).
+// min_tokens, stop_token_ids, skip_special_tokens, chat_template_kwargs, documents,
+// add_generation_prompt, continue_final_message (true: the former is false unless it is given, and
+// both true is refused), priority (0 interactive, 1 batch), timeout (seconds until the whole answer
+// must be there), logits_hash (with api.debug).
 #pragma once
 
 #include "router/models.h"
+#include "router/tools.h"
 #include "text/stop.h"
 
 #define REQUEST_DEPTH_MAX 64
@@ -60,6 +63,10 @@ typedef struct request {
     int64_t top_logprobs;
     bool logits_hash;
     bool stream, include_usage;
+    // Of chat requests: how the prompt ends, and how the answer is read.
+    bool add_generation_prompt, continue_final_message;
+    tool_request tools;
+    bool reasons, in_thought; // blocks of thought are told apart; the answer begins inside one
     size_t unknown_fields;
 } request;
 

@@ -43,6 +43,8 @@ static const request_field fields[] = {
     { "stream",                BOTH,       FIELD_BOOL,    AT(stream), 0, 0, 0 },
     { "logits_hash",           BOTH,       FIELD_BOOL,    AT(logits_hash), 0, 0, 0 },
     { "logprobs",              CHAT,       FIELD_BOOL,    AT(logprobs), 0, 0, 0 },
+    { "add_generation_prompt",  CHAT,       FIELD_BOOL,    AT(add_generation_prompt), 1, 0, 0 },
+    { "continue_final_message", CHAT,       FIELD_BOOL,    AT(continue_final_message), 0, 0, 0 },
     { "top_logprobs",          CHAT,       FIELD_INTEGER, AT(top_logprobs), 0, 0, 20 },
     { "logprobs",              COMPLETION, FIELD_INTEGER, AT(top_logprobs), 0, 0, 20 },
 };
@@ -64,8 +66,11 @@ static const char *const other_fields[] = {
     "service_tier",
     "safety_identifier",
     "prompt_cache_key",
+    "tools",
+    "tool_choice",
     "parallel_tool_calls",
     "chat_template_kwargs",
+    "documents",
 };
 
 // Fields that would change the answer and are not offered. Accepted only with a value that asks for
@@ -76,8 +81,6 @@ static const struct {
 } refused_fields[] = {
     { "echo", "false" },
     { "suffix", "\"\"" },
-    { "tools", "[]" },
-    { "tool_choice", "\"none\"" },
     { "functions", "[]" },
     { "function_call", "\"none\"" },
     { "response_format", "{\"type\":\"text\"}" },
@@ -99,8 +102,6 @@ static const struct {
     { "prompt_logprobs", NULL },
     { "truncate_prompt_tokens", NULL },
     { "include_stop_str_in_output", "false" },
-    { "add_generation_prompt", "true" },
-    { "continue_final_message", "false" },
     { "lora", NULL },
     { "adapter", NULL },
 };
@@ -178,14 +179,10 @@ static bool value_is_neutral(json_t *value, const char *neutral)
 
 static status refusals_check(json_t *body, error *failure)
 {
-    bool has_tools = json_array_size(request_member(body, "tools")) > 0;
     for (size_t i = 0; i < sizeof refused_fields / sizeof *refused_fields; i++) {
         const char *name = refused_fields[i].name;
         json_t *value = request_member(body, name);
         if (!value || value_is_neutral(value, refused_fields[i].neutral))
-            continue;
-        if (strcmp(name, "tool_choice") == 0 && !has_tools && json_is_string(value) &&
-            strcmp(json_string_value(value), "auto") == 0)
             continue;
         return error_set(failure, STATUS_UNSUPPORTED, name,
                          "%s is not supported by this server%s%s", name,

@@ -21,3 +21,7 @@ status request_token_id_parse(const request_rules *rules, json_t *item, const ch
 // messages or prompt, to ids.
 status request_prompt_parse(const request_rules *rules, json_t *body, encoder *e, request *r,
                             error *failure);
+// Of a chat request: messages, tools and what else the template gets. STATUS_TOO_LARGE: more than
+// `limit` ids.
+status request_chat_parse(const request_rules *rules, json_t *body, encoder *e, size_t limit,
+                          request *r, token_list *ids, error *failure);

@@ -93,18 +93,13 @@ static status completion_prompts_parse(const request_rules *rules, json_t *value
     return result;
 }
 
-static status chat_prompt_parse(const request_rules *rules, json_t *body, json_t *messages,
-                                encoder *e, request *r, error *failure)
+static status chat_prompt_parse(const request_rules *rules, json_t *body, encoder *e, request *r,
+                                error *failure)
 {
-    json_t *extra = request_member(body, "chat_template_kwargs");
-    if (extra && !json_is_object(extra))
-        return error_set(failure, STATUS_INVALID, "chat_template_kwargs",
-                         "chat_template_kwargs is %s; right is an object",
-                         request_type_name(extra));
     status result = prompts_take(1, r, failure);
     if (result == STATUS_OK)
-        result = prompt_encode_chat(rules->model, e, messages, extra, prompt_limit(rules),
-                                    &r->prompts[0].tokens, failure);
+        result = request_chat_parse(rules, body, e, prompt_limit(rules), r, &r->prompts[0].tokens,
+                                    failure);
     return result == STATUS_TOO_LARGE ? prompt_too_long(rules, "messages", failure) : result;
 }
 
@@ -116,6 +111,6 @@ status request_prompt_parse(const request_rules *rules, json_t *body, encoder *e
     if (!value)
         return error_set(failure, STATUS_INVALID, field, "%s is missing", field);
     if (r->kind == REQUEST_CHAT)
-        return chat_prompt_parse(rules, body, value, e, r, failure);
+        return chat_prompt_parse(rules, body, e, r, failure);
     return completion_prompts_parse(rules, value, e, r, failure);
 }

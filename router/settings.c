@@ -2,6 +2,8 @@
 
 #define FIELD(name) offsetof(router_settings, name)
 
+static const char *const tool_formats[] = { "auto", "none", "hermes", "llama3", "mistral", "gemma", NULL };
+static const char *const reasonings[] = { "auto", "off", NULL };
 static const char *const admin_accesses[] = { "local", "key", "off", NULL };
 
 // clang-format off
@@ -24,6 +26,10 @@ static const config_key router_keys[] = {
       "Further names that requests may use.", NULL },
     { "router.chat_template", CONFIG_STRING, FIELD(model.chat_template), "", 0, 0, "",
       "File with a chat template (Jinja) in place of the model file's own; empty: that one.", NULL },
+    { "router.tool_format", CONFIG_STRING, FIELD(model.tool_format), "auto", 0, 0, "",
+      "How the model writes calls of tools; auto: as its template shows.", tool_formats },
+    { "router.reasoning", CONFIG_STRING, FIELD(model.reasoning), "auto", 0, 0, "",
+      "Whether <think> blocks become reasoning_content, where the template knows them.", reasonings },
     { "router.running_max", CONFIG_INT, FIELD(running_max), "4096", 1, 1000000, "requests",
       "Requests under way in all, waiting ones included; more are answered 429.", NULL },
     { "router.retry_budget", CONFIG_DURATION, FIELD(retry_budget_us), "30s", 0, 3600e6, "",
@@ -75,6 +81,10 @@ static const config_key router_keys[] = {
       "Entries of a request's logit_bias.", NULL },
     { "api.top_logprobs_max", CONFIG_INT, FIELD(top_logprobs_max), "20", 0, 20, "tokens",
       "Alternatives per token that a request may ask for.", NULL },
+    { "api.tools_max", CONFIG_INT, FIELD(tools_max), "128", 1, 1024, "functions",
+      "Functions that a request may offer as tools.", NULL },
+    { "api.tools_bytes", CONFIG_BYTES, FIELD(tools_bytes), "128KiB", 256, 1048576, "bytes",
+      "JSON of a request's tools.", NULL },
 };
 // clang-format on
 
@@ -86,6 +96,8 @@ static const config_key model_keys[] = {
     { "name", CONFIG_STRING, ROW(name), "", 0, 0, "", "As router.model_name.", NULL },
     { "aliases", CONFIG_STRINGS, ROW(aliases), "", 0, 0, "", "As router.model_aliases.", NULL },
     { "chat_template", CONFIG_STRING, ROW(chat_template), "", 0, 0, "", "As router.chat_template.", NULL },
+    { "tool_format", CONFIG_STRING, ROW(tool_format), "auto", 0, 0, "", "As router.tool_format.", tool_formats },
+    { "reasoning", CONFIG_STRING, ROW(reasoning), "auto", 0, 0, "", "As router.reasoning.", reasonings },
     { "versions", CONFIG_STRINGS, ROW(versions), "", 0, 0, "", "As policy.versions.", NULL },
 };
 // clang-format on

@@ -18,6 +18,8 @@ typedef struct model_settings {
     char *file;          // path of the GGUF file with tokenizer and template
     char *name;          // what clients call it; empty: from the file's name
     char *chat_template; // path of a template instead of the file's own; empty: that one
+    char *tool_format;   // how it writes calls of tools: "auto", or a name of text/tool_calls.h
+    char *reasoning;     // "auto": blocks of thought are told apart; "off"
     config_strings aliases;
     config_strings versions; // see router/versions.h
 } model_settings;
@@ -57,7 +59,8 @@ typedef struct router_settings {
     char *admin_access, *admin_key_file;
     // api.*: what one request may ask for.
     bool debug; // allow logits_hash
-    int64_t choices_max, stop_strings_max, logit_bias_max, top_logprobs_max;
+    int64_t choices_max, stop_strings_max, logit_bias_max, top_logprobs_max, tools_max;
+    uint64_t tools_bytes;
 } router_settings;
 
 // The program for config_open: fills a router_settings. All strings live until config_close.

@@ -6,7 +6,17 @@ status stream_begin(stream *s, const request *r, size_t max_tokens, const tokeni
 {
     *s = (stream){ .request = r, .max_tokens = max_tokens };
     s->decoder = detokenizer_continue(tokens, !r->skip_special_tokens);
-    return stop_open_again(r->stops, &s->stops);
+    status result = stop_open_again(r->stops, &s->stops);
+    if (result != STATUS_OK || (r->tools.format == TOOL_FORMAT_NONE && !r->reasons))
+        return result;
+    const char *mark = tool_format_mark(r->tools.format);
+    if (mark)
+        s->decoder.shown = tokenizer_special_find(tokens, slice_of(mark));
+    s->parts = calloc(1, sizeof *s->parts);
+    if (s->parts && tool_answer_begin(s->parts, &r->tools, r->reasons, r->in_thought))
+        return STATUS_OK;
+    stream_close(s);
+    return STATUS_NO_MEMORY;
 }
 
 void stream_close(stream *s)
@@ -18,6 +28,9 @@ void stream_close(stream *s)
     stop_close(s->stops);
     buffer_close(&s->text);
     buffer_close(&s->raw);
+    if (s->parts)
+        tool_answer_close(s->parts);
+    free(s->parts);
     *s = (stream){ 0 };
 }
 
@@ -59,6 +72,14 @@ static size_t count_characters(slice text)
     return count;
 }
 
+// The text behind `before` was let through; true where the answer is over with it.
+static bool text_arrived(stream *s, size_t before)
+{
+    slice fresh = { s->text.data + before, s->text.size - before };
+    s->through += fresh.size;
+    return s->parts && fresh.size > 0 && tool_answer_push(s->parts, fresh);
+}
+
 // The text that is new in `raw` goes through the stop strings; true where one is complete.
 static bool text_push(stream *s)
 {
@@ -67,15 +88,13 @@ static bool text_push(stream *s)
     s->raw_characters += count_characters(fresh);
     size_t before = s->text.size;
     bool stopped = fresh.size > 0 && stop_push(s->stops, fresh, &s->text);
-    s->through += s->text.size - before;
     buffer_clear(&s->raw);
-    return stopped;
+    return text_arrived(s, before) || stopped;
 }
 
-static void stream_finish(stream *s, Penstock__Finish finish)
+// What was held back goes out.
+static void text_finish(stream *s)
 {
-    s->done = true;
-    s->finish = finish;
     if (s->stopped_by_text)
         return;
     detokenizer_end(&s->decoder, &s->raw);
@@ -86,7 +105,16 @@ static void stream_finish(stream *s, Penstock__Finish finish)
     }
     size_t before = s->text.size;
     stop_end(s->stops, &s->text);
-    s->through += s->text.size - before;
+    text_arrived(s, before);
+}
+
+static void stream_finish(stream *s, Penstock__Finish finish)
+{
+    s->done = true;
+    s->finish = finish;
+    text_finish(s);
+    if (s->parts)
+        tool_answer_end(s->parts);
 }
 
 // Take one new token. `ends`: it is the id that ended the generation, so its text is not part of
@@ -117,6 +145,8 @@ static stream_result token_push(stream *s, const message_token *t, bool ends)
     s->stopped_by_text = text_push(s);
     entry->text_end = s->raw_size;
     s->visible = s->received.count;
+    if (s->parts && s->parts->no_memory)
+        return STREAM_BROKEN;
     return s->stopped_by_text ? STREAM_DONE : STREAM_MORE;
 }
 

@@ -7,10 +7,14 @@
 // text ends before it, tokens after the one that completed it are neither delivered nor billed. The
 // token of an end-of-generation or stop id is billed but gives no text. A stream belongs to the
 // router's loop.
+//
+// Where the request asks for it, the text that was let through is told apart at once into thought,
+// content and calls of functions (tools_answer.h).
 #pragma once
 
 #include "net/message.h"
 #include "router/request.h"
+#include "router/tools_answer.h"
 #include "text/detokenizer.h"
 
 // A generated token with what the client may ask to know of it.
@@ -45,7 +49,8 @@ typedef struct stream {
     size_t visible;      // tokens that may have entries: the ending id is not among them
     bool done;
     Penstock__Finish finish; // where done
-    bool stopped_by_text;
+    bool stopped_by_text;    // a stop string, or the end of the one call that was wanted
+    tool_answer *parts;      // NULL: the answer is nothing but text
 } stream;
 
 typedef enum stream_result {

@@ -116,10 +116,8 @@ static char *copy_of(slice text)
     return copy;
 }
 
-status chat_open(slice template_source, slice bos, slice eos, slice template_override,
-                 chat **opened, error *failure)
+status chat_open(slice source, slice bos, slice eos, chat **opened, error *failure)
 {
-    slice source = template_override.size > 0 ? template_override : template_source;
     status result = STATUS_OK;
     template_output output = { 0 };
     *opened = NULL;

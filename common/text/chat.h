@@ -20,10 +20,8 @@
 typedef struct chat chat;
 
 // `bos` and `eos` are the texts of those tokens; an empty one means that the model has none, and
-// the variable bos_token or eos_token stays undefined. A `template_override` that is not empty
-// takes the place of the model's own template. Fails as template_open does.
-status chat_open(slice template_source, slice bos, slice eos, slice template_override,
-                 chat **opened, error *failure);
+// the variable bos_token or eos_token stays undefined. Fails as template_open does.
+status chat_open(slice template_source, slice bos, slice eos, chat **opened, error *failure);
 void chat_close(chat *c); // NULL is allowed
 
 // What the template reads, for a caller who must refuse or warn, and what it was found to need.

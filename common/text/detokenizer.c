@@ -6,19 +6,20 @@ detokenizer detokenizer_begin(const tokenizer *t, bool keep_control)
 {
     return (detokenizer){ .tokens = t,
                           .keep_control = keep_control,
+                          .shown = TOKENIZER_NO_ID,
                           .drop_space = tokenizer_adds_space(t) };
 }
 
 detokenizer detokenizer_continue(const tokenizer *t, bool keep_control)
 {
-    return (detokenizer){ .tokens = t, .keep_control = keep_control };
+    return (detokenizer){ .tokens = t, .keep_control = keep_control, .shown = TOKENIZER_NO_ID };
 }
 
 status detokenizer_push(detokenizer *d, int32_t id, buffer *text)
 {
     if (id < 0 || id >= tokenizer_token_count(d->tokens))
         return STATUS_NOT_FOUND;
-    if (!d->keep_control && tokenizer_is_control(d->tokens, id))
+    if (!d->keep_control && id != d->shown && tokenizer_is_control(d->tokens, id))
         return STATUS_OK;
     detokenizer_push_bytes(d, tokenizer_token_bytes(d->tokens, id), text);
     return STATUS_OK;

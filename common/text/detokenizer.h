@@ -12,6 +12,7 @@
 typedef struct detokenizer {
     const tokenizer *tokens;
     bool keep_control; // print control tokens as their text; else they give nothing
+    int32_t shown;     // but for this one, which is printed all the same (TOKENIZER_NO_ID: none)
     bool drop_space; // the next byte that comes is dropped if it is a space (SentencePiece prefix)
     uint8_t held[4]; // the beginning of a character
     uint8_t held_count; // 0..3 between calls

@@ -27,7 +27,7 @@ __attribute__((unused)) static int fixture_open(void **state)
     assert_int_equal(
         config_open(&router_program, 1, arguments, &fixture_settings, &action, &failure),
         STATUS_OK);
-    model_settings source = { path, (char *)"m", (char *)"", { 0 }, { 0 } };
+    model_settings source = { .file = path, .name = (char *)"m", .chat_template = (char *)"" };
     if (models_add(&fixture_models, &source, &failure) != STATUS_OK)
         fail_msg("%s", failure.text);
     unlink(path);

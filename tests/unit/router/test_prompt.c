@@ -74,7 +74,11 @@ static void bos_expect(const prompt_model *model, int in_text, int in_chat)
                      STATUS_OK);
     assert_int_equal(bos_count(model, &forged), in_text);
     assert_true(forged.count >= text.count + 2);
-    assert_int_equal(prompt_encode_chat(model, e, messages, NULL, 99, &talk, &failure), STATUS_OK);
+    chat_request conversation = { .messages = messages, .add_generation_prompt = true };
+    bool in_thought = true;
+    assert_int_equal(prompt_encode_chat(model, e, &conversation, 99, &talk, &in_thought, &failure),
+                     STATUS_OK);
+    assert_false(in_thought);
     assert_int_equal(bos_count(model, &talk), in_chat);
     token_list_close(&text);
     token_list_close(&forged);

@@ -24,8 +24,7 @@ static error failure;
 static chat *open_chat(const char *source)
 {
     chat *opened = NULL;
-    if (chat_open(slice_of(source), SLICE("<s>"), SLICE("</s>"), SLICE(""), &opened, &failure) !=
-        STATUS_OK)
+    if (chat_open(slice_of(source), SLICE("<s>"), SLICE("</s>"), &opened, &failure) != STATUS_OK)
         fail_msg("%s", failure.text);
     return opened;
 }
@@ -267,6 +266,11 @@ static void traits_say_what_a_template_reads(void **state)
     traits = chat_traits_of(opened);
     assert_true(traits->reads_tools && traits->reads_tool_calls && traits->reads_bos);
     assert_true(!traits->null_content_as_text && !traits->arguments_as_text);
+    assert_true(!traits->thinks && traits->tools == TOOL_FORMAT_NONE);
+    chat_close(opened);
+    opened = open_chat("<tool_call>{{ messages[0].content.split('</think>')[-1] }}");
+    traits = chat_traits_of(opened);
+    assert_true(traits->thinks && traits->tools == TOOL_FORMAT_HERMES);
     chat_close(opened);
 }
 
@@ -275,30 +279,10 @@ static void a_template_that_does_not_compile_opens_no_chat(void **state)
     (void)state;
     chat *opened = NULL;
     slice none = { 0 };
-    assert_int_equal(chat_open(SLICE("a\n{{ x|nosuch }}"), none, none, none, &opened, &failure),
+    assert_int_equal(chat_open(SLICE("a\n{{ x|nosuch }}"), none, none, &opened, &failure),
                      STATUS_INVALID);
     assert_null(opened);
     assert_string_equal(failure.text, "line 2: there is no filter named 'nosuch'");
-}
-
-static void another_template_takes_the_place_of_the_models_own(void **state)
-{
-    (void)state;
-    chat *opened = NULL;
-    template_output output = { 0 };
-    chat_request request = { .messages = json_loads("[{\"role\": \"user\", \"content\": \"x\"}]", 0,
-                                                    NULL) };
-    assert_int_equal(chat_open(SLICE("{{ nonsense|nosuch }}"), SLICE(""), SLICE(""),
-                               SLICE("<tool_call>{{ messages[0].content }}</think>"), &opened,
-                               &failure),
-                     STATUS_OK);
-    assert_int_equal(chat_render(opened, &request, NULL, &output, &failure), STATUS_OK);
-    assert_string_equal(output.text.data, "<tool_call>x</think>");
-    assert_int_equal(chat_traits_of(opened)->tools, TOOL_FORMAT_HERMES);
-    assert_true(chat_traits_of(opened)->thinks);
-    json_decref(request.messages);
-    template_output_close(&output);
-    chat_close(opened);
 }
 
 static status render_continued(const char *source, const char *messages, bool generation,
@@ -445,7 +429,6 @@ int main(void)
         cmocka_unit_test(only_the_template_writes_markers),
         cmocka_unit_test(further_variables_reach_the_template),
         cmocka_unit_test(traits_say_what_a_template_reads),
-        cmocka_unit_test(another_template_takes_the_place_of_the_models_own),
         cmocka_unit_test(the_last_message_may_be_continued),
         cmocka_unit_test(a_prompt_that_opens_a_block_of_thought_is_noticed),
         cmocka_unit_test(documents_reach_the_template),

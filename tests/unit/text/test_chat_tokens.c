@@ -31,8 +31,7 @@ static int open_model(void **state)
     TRY(encoder_open(tokens, &encode));
     TRY(gguf_get_string(file, "tokenizer.chat_template", &source, &failure));
     TRY(chat_open(source, tokenizer_token_bytes(tokens, tokenizer_bos(tokens)),
-                  tokenizer_token_bytes(tokens, tokenizer_eos(tokens)), SLICE(""), &conversation,
-                  &failure));
+                  tokenizer_token_bytes(tokens, tokenizer_eos(tokens)), &conversation, &failure));
 fail:
     if (result != STATUS_OK)
         print_message("%s\n", failure.text);

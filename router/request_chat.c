@@ -1,0 +1,42 @@
+// The conversation of a chat request, and what goes with it into the template.
+#include "router/request_private.h"
+
+// How the prompt ends; the fields table has read both.
+static status endings_agree(json_t *body, request *r, error *failure)
+{
+    if (!r->continue_final_message)
+        return STATUS_OK;
+    if (!request_member(body, "add_generation_prompt"))
+        r->add_generation_prompt = false;
+    if (r->add_generation_prompt)
+        return error_set(failure, STATUS_INVALID, "continue_final_message",
+                         "continue_final_message and add_generation_prompt are both true; right is "
+                         "at most one of them");
+    return STATUS_OK;
+}
+
+status request_chat_parse(const request_rules *rules, json_t *body, encoder *e, size_t limit,
+                          request *r, token_list *ids, error *failure)
+{
+    status result = STATUS_OK;
+    json_t *extra = request_member(body, "chat_template_kwargs"), *tools = NULL;
+    if (extra && !json_is_object(extra))
+        return error_set(failure, STATUS_INVALID, "chat_template_kwargs",
+                         "chat_template_kwargs is %s; right is an object",
+                         request_type_name(extra));
+    TRY(endings_agree(body, r, failure));
+    TRY(tool_request_parse(rules->model, rules->settings, body, &r->tools, &tools, failure));
+    if (r->tools.forced)
+        return error_set(failure, STATUS_UNSUPPORTED, "tool_choice",
+                         "tool_choice is only served as \"none\" and \"auto\"");
+    chat_request conversation = { .messages = request_member(body, "messages"),
+                                  .tools = tools,
+                                  .documents = request_member(body, "documents"),
+                                  .extra = extra,
+                                  .add_generation_prompt = r->add_generation_prompt,
+                                  .continue_final_message = r->continue_final_message };
+    TRY(prompt_encode_chat(rules->model, e, &conversation, limit, ids, &r->in_thought, failure));
+    r->reasons = rules->model->reasons;
+fail:
+    return result;
+}
