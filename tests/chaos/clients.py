@@ -101,7 +101,7 @@ class Lanes:
         self.lock = threading.Lock()
         self.asked = self.cut_by_router = 0
         self.wrong, self.lost, self.hung = [], [], []
-        self.longest_pause = 0.0
+        self.longest_pause, self.longest_at = 0.0, ""
         self.threads = [threading.Thread(target=self._lane, args=(random.Random(f"{seed} lane {i}"),)) for i in range(count)]
 
     def begin(self):
@@ -134,5 +134,5 @@ class Lanes:
             self.lost.append(f"{when}: {answer.error}")
         elif not answer.same(truth):
             self.wrong.append(f"{when}: {answer.text!r} {answer.finish} {answer.usage}, not {truth.text!r} {truth.finish} {truth.usage}")
-        if streamed and not answer.error:
-            self.longest_pause = max(self.longest_pause, answer.pause)
+        if streamed and not answer.error and answer.pause > self.longest_pause:
+            self.longest_pause, self.longest_at = answer.pause, when

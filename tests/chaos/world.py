@@ -9,10 +9,13 @@ import sys
 import threading
 import time
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "harness"))
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "..", "harness"))
 from cluster import BUILD, SLOW, Cluster, Failure, Process, free_port  # noqa: E402
+from schedule import FULL_LOG, PROXIED  # noqa: E402
 
 NETWORK = "10.211.5."
+PROXY_PORT, PROXY_MARK = "1111", "7"  # the port is below those that UCX and the harness take
 
 
 def command(*words, check=True):
@@ -20,7 +23,7 @@ def command(*words, check=True):
 
 
 class Networks:
-    """A bridge in the namespace that this program runs in, and one namespace behind it for each worker."""
+    """A bridge in the namespace that this program runs in, and one namespace with a proxy behind it for each worker."""
 
     def __init__(self, tag, count):
         self.tag, self.names = tag, [f"{tag}w{i}" for i in range(count)]
@@ -35,6 +38,29 @@ class Networks:
             command("ip", "-n", name, "link", "set", "lo", "up")
             command("ip", "-n", name, "addr", "add", f"{NETWORK}{10 + i}/24", "dev", "eth0")
             command("ip", "-n", name, "link", "set", "eth0", "up")
+        self.led = [False] * count
+        self.proxies = [subprocess.Popen([*self.prefix(i), sys.executable, os.path.join(HERE, "proxy.py"), PROXY_PORT, PROXY_MARK],
+                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for i in range(count)]
+        for i in range(count):
+            self.hear(i)
+
+    def hear(self, index):
+        if not self.proxies[index].stdout.readline():
+            raise Failure(f"the proxy of {self.names[index]} ended")
+
+    def shape(self, index, words):
+        print(words, file=self.proxies[index].stdin, flush=True)
+        self.hear(index)
+
+    def lead(self, index, through):
+        """What a worker says to other workers goes through its proxy, or does not; holds for connections made from now on."""
+        if through == self.led[index]:
+            return
+        self.led[index] = through
+        for words in (("PREROUTING", "-i", "eth0", "!", "-s", NETWORK + "1"),
+                      ("OUTPUT", "-o", "eth0", "!", "-d", NETWORK + "1", "-m", "mark", "!", "--mark", PROXY_MARK)):
+            command(*self.prefix(index), "iptables", "-w", "-t", "nat", "-A" if through else "-D", *words, "-p", "tcp", "-j", "REDIRECT",
+                    "--to-ports", PROXY_PORT)
 
     def address(self, index):
         return f"{NETWORK}{10 + index}"
@@ -51,6 +77,9 @@ class Networks:
         command(*self.prefix(index), "tc", "qdisc", *(words if begin else ("del", "dev", "eth0", "root")), check=False)
 
     def close(self):
+        for proxy in self.proxies:
+            proxy.kill()
+            proxy.wait()
         for name in self.names:
             command("ip", "netns", "del", name, check=False)
 
@@ -68,7 +97,7 @@ class World(Cluster):
 
     def __init__(self, prefill, decode, routers, networks, model):
         self.networks = networks
-        self.counts = {"kills": 0, "stalls": 0, "cuts": 0, "slowed": 0, "drains": 0}
+        self.counts = {"kills": 0, "stalls": 0, "cuts": 0, "slowed": 0, "shaped": 0, "drains": 0}
         self.lock = threading.Lock()
         self.lives = 0
         host = NETWORK + "1" if networks else "127.0.0.1"
@@ -80,14 +109,14 @@ class World(Cluster):
         super().__init__(0, 0, wait=False, model=model, hosts={"router": host})
         self.router.kill()  # the harness starts one of its own; this world names and replaces its routers itself
         self.router.popen.wait()
-        for member in self.routers + self.members:
-            self.begin(member)
+        for i, member in enumerate(self.routers + self.members):
+            self.begin(member, (PROXIED,) if i % 2 else ())
 
     # ---- beginning ---------------------------------------------------------------------------
 
     def begin(self, member, faults=()):
         """A new process in a member's place, with `faults` armed."""
-        points = [f for f in faults if f != "log.full"]
+        points = [f for f in faults if f not in (FULL_LOG, PROXIED)]
         settings = self.router_settings(member) if member.role == "router" else self.worker_settings(member)
         if points:
             settings.append("faults=" + ",".join(points))
@@ -95,8 +124,11 @@ class World(Cluster):
             self.lives += 1
             name = f"{member.name}.{self.lives}"
         words = [os.path.join(BUILD, "bin", "penstock-" + member.role)] + self.flags(settings)
-        prefix = self.networks.prefix(member.index) if self.networks and member.role != "router" else ()
-        if "log.full" in faults:
+        prefix = ()
+        if self.networks and member.role != "router":
+            prefix = self.networks.prefix(member.index)
+            self.networks.lead(member.index, PROXIED in faults)
+        if FULL_LOG in faults:
             words = ["sh", "-c", 'exec "$@" >/dev/full 2>&1', "sh"] + words
         process = Process(name, words, self.folder, prefix=prefix)
         process.faults = faults
@@ -182,10 +214,7 @@ class World(Cluster):
     def suffer(self, member, event):
         """One event, from its beginning until its direct effect is over."""
         if event.kind == "kill":
-            self.count("kills")
-            self.end(member, signal.SIGKILL)
-            time.sleep(0.2)
-            self.begin(member, event.faults)
+            self.replace(member, event.faults)
         elif event.kind == "stall":
             self.count("stalls")
             member.process.kill(signal.SIGSTOP)
@@ -197,6 +226,15 @@ class World(Cluster):
             if code != 0:
                 raise Failure(f"{member.process.name} drained with status {code}")
             self.begin(member, event.faults)
+        elif self.networks and event.kind == "shape":
+            if not self.networks.led[member.index]:
+                self.replace(member, event.faults + (PROXIED,))
+                self.wait_until_serving(member)
+                time.sleep(2)  # so that something is on its way
+            self.count("shaped")
+            self.networks.shape(member.index, event.shape)
+            time.sleep(event.seconds)
+            self.networks.shape(member.index, "pass")
         elif self.networks and event.kind == "slow":
             self.count("slowed")
             self.networks.slow(member.index, True)
@@ -208,6 +246,12 @@ class World(Cluster):
             self.networks.drop(member.index, chains, True)
             time.sleep(event.seconds)
             self.networks.drop(member.index, chains, False)
+
+    def replace(self, member, faults):
+        self.count("kills")
+        self.end(member, signal.SIGKILL)
+        time.sleep(0.2)
+        self.begin(member, faults)
 
     def count(self, what):
         with self.lock:
