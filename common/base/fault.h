@@ -4,6 +4,10 @@
 // Entry: NAME[:PROBABILITY[:VALUE[:COUNT]]]. PROBABILITY is 0..1 (default 1), VALUE a number whose
 // meaning the point documents (milliseconds, bytes; default 0), COUNT how often it fires at most
 // (default: no limit). Arming an unknown name is an error. Any thread may ask.
+//
+// There is no message.reorder: a pair's messages go over one connection, which keeps their order,
+// and sockets are not in step with each other anyway. What may overtake what (urgent messages,
+// other sockets, a lost tail) is tried in tests/simulation only (network.h there).
 #pragma once
 
 #include "base/config.h"

@@ -87,7 +87,8 @@ status mailbox_pair_dial(const char *url, const mailbox_limits *limits, queue *e
 // The address that a peer can dial, with the real port.
 const char *mailbox_pair_url(const mailbox_pair *p);
 // Copy and send; STATUS_FULL: the list is full; STATUS_PEER_CLOSED: the peer is gone. Any thread.
-// Fault points: message.drop (taken, not sent), message.repeat (sent twice).
+// Fault points: message.drop (taken, not sent), message.repeat (sent twice). Nothing can reorder
+// the messages of a pair behind this call; the simulation lets urgent ones overtake.
 status mailbox_pair_send(mailbox_pair *p, slice data, bool urgent);
 // Messages that the peer's machine has not taken yet.
 size_t mailbox_pair_waiting(mailbox_pair *p);
