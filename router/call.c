@@ -75,9 +75,10 @@ static void end_note(call *c, const char *outcome, bool finished)
     }
     for (size_t i = 0; i < c->choice_count; i++)
         attempts = c->exchanges[i].attempt > attempts ? c->exchanges[i].attempt : attempts;
-    router_metrics_add(m, ROUTER_METRIC_REQUESTS, outcome, NULL, 1);
+    const char *model = c->request.model ? c->request.model->prompt.identity.name : "";
+    router_metrics_add(m, ROUTER_METRIC_REQUESTS, outcome, model, 1);
     if (finished)
-        router_metrics_observe(m, ROUTER_METRIC_REQUEST_TIME, seconds(c->arrived_us, now));
+        router_metrics_observe(m, ROUTER_METRIC_REQUEST_TIME, model, seconds(c->arrived_us, now));
     log_info("request",
              "%s outcome %s prompt_tokens %" PRIu64 " cached_tokens %" PRIu64 " tokens %" PRIu64
              " choices %zu attempts %u prefill %s decode %s first_token_ms %.1f total_ms %.1f",
@@ -391,6 +392,7 @@ void call_progress(call *c, exchange *x)
     if (c->first_token_us == 0 && x->first_token_us != 0) {
         c->first_token_us = x->first_token_us;
         router_metrics_observe(c->dispatcher->router->metrics, ROUTER_METRIC_TTFT,
+                               c->request.model->prompt.identity.name,
                                seconds(c->arrived_us, c->first_token_us));
     }
     if (c->http && c->request.stream)

@@ -231,6 +231,7 @@ static void place_note(exchange *x, const policy_plan *plan, const registry_work
     if (x->attempt == 1) {
         router_metrics_add(r->metrics, ROUTER_METRIC_VERSIONS, x->fingerprint, NULL, 1);
         router_metrics_observe(r->metrics, ROUTER_METRIC_QUEUE_TIME,
+                               x->request->model->prompt.identity.name,
                                (double)(now - x->call->queued_us) / 1e6);
     }
     if (!t)

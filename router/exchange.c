@@ -117,23 +117,24 @@ static void metrics_note(exchange *x, const timeline *t, bool finished)
 {
     router_metrics *m = x->dispatcher->router->metrics;
     size_t billed = x->stream.billed;
-    router_metrics_add(m, ROUTER_METRIC_GENERATED_TOKENS, NULL, NULL, (double)billed);
+    const char *model = x->request->model->prompt.identity.name;
+    router_metrics_add(m, ROUTER_METRIC_GENERATED_TOKENS, model, NULL, (double)billed);
     if (x->attempt > 0) {
-        router_metrics_add(m, ROUTER_METRIC_PROMPT_TOKENS, NULL, NULL,
+        router_metrics_add(m, ROUTER_METRIC_PROMPT_TOKENS, model, NULL,
                            (double)x->prompt->tokens.count);
-        router_metrics_add(m, ROUTER_METRIC_CACHED_TOKENS, NULL, NULL,
+        router_metrics_add(m, ROUTER_METRIC_CACHED_TOKENS, model, NULL,
                            (double)x->choice->cached_tokens);
     }
     if (!finished || !t)
         return;
     if (billed > 1)
-        router_metrics_observe(m, ROUTER_METRIC_TOKEN_TIME,
+        router_metrics_observe(m, ROUTER_METRIC_TOKEN_TIME, model,
                                seconds(x->first_token_us, x->last_token_us) / (double)(billed - 1));
     if (t->prefill_begun && t->prefill_done)
-        router_metrics_observe(m, ROUTER_METRIC_PREFILL_TIME,
+        router_metrics_observe(m, ROUTER_METRIC_PREFILL_TIME, NULL,
                                seconds(t->prefill_begun, t->prefill_done));
     if (t->prefill_worker[0] && t->prefill_done && t->first_step)
-        router_metrics_observe(m, ROUTER_METRIC_HANDOFF_TIME,
+        router_metrics_observe(m, ROUTER_METRIC_HANDOFF_TIME, NULL,
                                seconds(t->prefill_done, t->first_step));
 }
 

@@ -67,7 +67,7 @@ static status parts_open(router *r, error *failure)
     router_settings *s = r->settings;
     registry_hooks hooks = { dispatcher_on_changed, on_lost, on_message, r };
     http_hooks answers = { .answered = on_answered };
-    if (router_metrics_open(&r->metrics) != STATUS_OK ||
+    if (router_metrics_open(&r->models, &r->metrics) != STATUS_OK ||
         history_open((size_t)s->history, &r->history) != STATUS_OK ||
         model_encoders_open(&r->models, &r->encoders) != STATUS_OK)
         return error_set(failure, STATUS_NO_MEMORY, "", "no memory for the router");

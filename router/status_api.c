@@ -33,7 +33,7 @@ void status_api_ready(http_request *http, void *context)
 
 #define STATES 6
 
-static void gauges_of_role(router *r, policy_role role)
+static void gauges_of_role(router *r, const served_model *model, policy_role role)
 {
     static const char *const states[] = { "alive",     "suspect",  "joining",
                                           "unhealthy", "draining", "cordoned" };
@@ -41,7 +41,7 @@ static void gauges_of_role(router *r, policy_role role)
            quarantined = 0, sequences = 0, sequences_spent = 0;
     for (size_t i = 0; i < registry_count(r->registry); i++) {
         const registry_worker *w = registry_at(r->registry, i);
-        if (w->role != role)
+        if (w->role != role || w->model != model)
             continue;
         for (size_t k = 0; k < STATES; k++)
             in_state[k] += strcmp(states[k], registry_state_name(w)) == 0;
@@ -54,16 +54,16 @@ static void gauges_of_role(router *r, policy_role role)
         quarantined += (double)w->beat.pages_quarantined;
     }
     router_metrics *m = r->metrics;
-    const char *name = policy_role_name(role);
+    const char *name = policy_role_name(role), *of = model->prompt.identity.name;
     for (size_t k = 0; k < STATES; k++)
-        router_metrics_set(m, ROUTER_METRIC_WORKERS, name, states[k], in_state[k]);
-    router_metrics_set(m, ROUTER_METRIC_CREDIT_PAGES, name, "granted", granted);
-    router_metrics_set(m, ROUTER_METRIC_CREDIT_PAGES, name, "spent", spent);
-    router_metrics_set(m, ROUTER_METRIC_CREDIT_SEQUENCES, name, "granted", sequences);
-    router_metrics_set(m, ROUTER_METRIC_CREDIT_SEQUENCES, name, "spent", sequences_spent);
-    router_metrics_set(m, ROUTER_METRIC_POOL_PAGES, name, "free", pages_free);
-    router_metrics_set(m, ROUTER_METRIC_POOL_PAGES, name, "held", held);
-    router_metrics_set(m, ROUTER_METRIC_POOL_PAGES, name, "quarantined", quarantined);
+        router_metrics_set(m, ROUTER_METRIC_WORKERS, name, states[k], of, in_state[k]);
+    router_metrics_set(m, ROUTER_METRIC_CREDIT_PAGES, name, "granted", of, granted);
+    router_metrics_set(m, ROUTER_METRIC_CREDIT_PAGES, name, "spent", of, spent);
+    router_metrics_set(m, ROUTER_METRIC_CREDIT_SEQUENCES, name, "granted", of, sequences);
+    router_metrics_set(m, ROUTER_METRIC_CREDIT_SEQUENCES, name, "spent", of, sequences_spent);
+    router_metrics_set(m, ROUTER_METRIC_POOL_PAGES, name, "free", of, pages_free);
+    router_metrics_set(m, ROUTER_METRIC_POOL_PAGES, name, "held", of, held);
+    router_metrics_set(m, ROUTER_METRIC_POOL_PAGES, name, "quarantined", of, quarantined);
 }
 
 // A counter that lives elsewhere: move the metric up to it.
@@ -74,26 +74,37 @@ static void counter_follow(router_metrics *m, router_metric metric, uint64_t val
         router_metrics_add(m, metric, NULL, NULL, behind);
 }
 
+// The line of a model, and its workers.
+static void gauges_of_model(router *r, const served_model *model)
+{
+    router_metrics *m = r->metrics;
+    char reason[160];
+    const char *of = model->prompt.identity.name;
+    dispatcher_counts counts = dispatcher_count_model(r->dispatcher, model);
+    gauges_of_role(r, model, POLICY_PREFILL);
+    gauges_of_role(r, model, POLICY_DECODE);
+    router_metrics_set(m, ROUTER_METRIC_REQUESTS_NOW, "waiting", of, NULL, (double)counts.waiting);
+    router_metrics_set(m, ROUTER_METRIC_REQUESTS_NOW, "running", of, NULL, (double)counts.running);
+    router_metrics_set(m, ROUTER_METRIC_WAITING_TIME, of, NULL, NULL,
+                       (double)counts.oldest_us / 1e6);
+    router_metrics_set(m, ROUTER_METRIC_READY, of, NULL, NULL, router_ready(r, model, reason));
+}
+
 void status_api_metrics(http_request *http, void *context)
 {
     router *r = context;
     router_metrics *m = r->metrics;
-    char reason[160];
     buffer out = { 0 };
     dispatcher_counts counts = dispatcher_count(r->dispatcher);
-    gauges_of_role(r, POLICY_PREFILL);
-    gauges_of_role(r, POLICY_DECODE);
+    for (size_t i = 0; i < r->models.count; i++)
+        gauges_of_model(r, &r->models.items[i]);
     counter_follow(m, ROUTER_METRIC_REGISTRATIONS_REFUSED, registry_refused(r->registry));
     counter_follow(m, ROUTER_METRIC_WORKERS_LOST, registry_lost(r->registry));
-    router_metrics_set(m, ROUTER_METRIC_REQUESTS_NOW, "parsing", NULL, (double)counts.parsing);
-    router_metrics_set(m, ROUTER_METRIC_REQUESTS_NOW, "waiting", NULL, (double)counts.waiting);
-    router_metrics_set(m, ROUTER_METRIC_REQUESTS_NOW, "running", NULL, (double)counts.running);
-    router_metrics_set(m, ROUTER_METRIC_CONNECTIONS, NULL, NULL,
+    router_metrics_set(m, ROUTER_METRIC_REQUESTS_NOW, "parsing", "", NULL, (double)counts.parsing);
+    router_metrics_set(m, ROUTER_METRIC_CONNECTIONS, NULL, NULL, NULL,
                        (double)http_server_connections(r->server));
-    router_metrics_set(m, ROUTER_METRIC_WAITING_TIME, NULL, NULL, (double)counts.oldest_us / 1e6);
-    router_metrics_set(m, ROUTER_METRIC_READY, NULL, NULL, router_ready(r, NULL, reason));
-    router_metrics_set(m, ROUTER_METRIC_DRAINING, NULL, NULL, r->draining);
-    router_metrics_set(m, ROUTER_METRIC_STARTED, NULL, NULL, (double)r->started_s);
+    router_metrics_set(m, ROUTER_METRIC_DRAINING, NULL, NULL, NULL, r->draining);
+    router_metrics_set(m, ROUTER_METRIC_STARTED, NULL, NULL, NULL, (double)r->started_s);
     router_metrics_render(m, &out);
     http_respond(http, 200, "text/plain; version=0.0.4; charset=utf-8", buffer_slice(&out));
     buffer_close(&out);

@@ -32,8 +32,12 @@ class FakeCluster(Cluster):
         return [w for w in self.state()["workers"] if w["name"] == name][0]
 
     def metric(self, name):
-        """The value of one series, as /metrics spells it; 0 where it is not there."""
+        """The sum of the series that are so called and have these labels, and perhaps more of them; 0 where there is none."""
+        family, _, labels = name.rstrip("}").partition("{")
+        wanted, total = set(labels.split(",")) if labels else set(), 0.0
         for line in self.request("GET", "/metrics")[2].decode().splitlines():
-            if line.startswith(name + " "):
-                return float(line.rsplit(" ", 1)[1])
-        return 0.0
+            found, _, value = line.rpartition(" ")
+            called, _, has = found.rstrip("}").partition("{")
+            if called == family and wanted <= set(has.split(",")):
+                total += float(value)
+        return total

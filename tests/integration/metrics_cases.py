@@ -36,8 +36,9 @@ def parsed(text):
             continue
         match = re.fullmatch(r'([a-z_0-9]+(?:\{[a-z_]+="(?:[^"\\\n]|\\[\\n"])*"(?:,[a-z_]+="(?:[^"\\\n]|\\[\\n"])*")*\})?) (\S+)', line)
         check(match, f"not of the text format: {line!r}")
-        check(match.group(1) not in found, f"twice: {line!r}")
-        found[match.group(1)] = float(match.group(2))
+        name = re.sub(r"\{,?\}", "", re.sub(r',?model="[^"]*"', "", match.group(1)))  # there is one model
+        check(name not in found or 'model=""' in line, f"twice: {line!r}")
+        found[name] = found.get(name, 0) + float(match.group(2))
     return found
 
 
