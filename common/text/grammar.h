@@ -12,7 +12,8 @@
 //       {"json_schema": schema}                   and {"json_object": true}, {"regex": "pattern"}
 //       {"sequence": [node, ...]}
 //       {"any": [node, ...]}                      one of them
-//       {"repeat": node, "min": 1, "max": 8, "separator": "text"}    defaults 1, 1, ""; max at most 64
+//       {"repeat": node, "min": 1, "max": 8, "separator": "text"}    defaults 1, 1, ""; max at most
+//       64
 //
 // So a forced call of one of two tools, up to four in a row, is
 //   template\n{"repeat": {"sequence": ["<tool_call>\n", {"any": [
@@ -33,17 +34,17 @@
 // JSON Schema (draft 2020-12): type, enum, const, properties, required, additionalProperties,
 // patternProperties, propertyNames, minProperties, maxProperties, dependentRequired, items,
 // prefixItems, minItems, maxItems, minLength, maxLength, pattern, format (date-time, date, time,
-// uuid, ipv4, email), minimum, maximum, exclusiveMinimum, exclusiveMaximum, multipleOf (an integer),
-// anyOf, allOf, oneOf (where the alternatives are numbers, strings or provably apart), not and if
-// (where the complement can be written), $ref to "#..." with $defs and definitions. Annotations are
-// passed over. Everything else, and what could not be kept (uniqueItems, contains, minProperties
-// that needs more than one free name), is refused by the keyword's name.
+// uuid, ipv4, email), minimum, maximum, exclusiveMinimum, exclusiveMaximum, multipleOf (an
+// integer), anyOf, allOf, oneOf (where the alternatives are numbers, strings or provably apart),
+// not and if (where the complement can be written), $ref to "#..." with $defs and definitions.
+// Annotations are passed over. Everything else, and what could not be kept (uniqueItems, contains,
+// minProperties that needs more than one free name), is refused by the keyword's name.
 //
-// Regular expressions: literals, . [classes] \d \w \s \D \W \S \t \n \r \f \v \0 \xHH \uHHHH \u{H}, groups
-// ( ) and (?: ), | ? * + {n} {n,} {n,m} and their lazy forms (which mean the same), ^ at the
-// beginning and $ at the end of an alternative. \d \w \s are those of ASCII, . is all but \n \r.
-// As a source the pattern is anchored; as the keyword `pattern` it is searched for. Look-around,
-// back references, \b and \p are refused by name.
+// Regular expressions: literals, . [classes] \d \w \s \D \W \S \t \n \r \f \v \0 \xHH \uHHHH \u{H},
+// groups ( ) and (?: ), | ? * + {n} {n,} {n,m} and their lazy forms (which mean the same), ^ at the
+// beginning and $ at the end of an alternative. \d \w \s are those of ASCII, . is all but ends of
+// lines. As a source the pattern is anchored; as the keyword `pattern` it is searched for.
+// Look-around, back references, \b and \p are refused by name.
 //
 // A compiled grammar never changes: any thread may use it. Time and memory of compiling are
 // bounded whatever the source is.
