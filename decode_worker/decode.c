@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "decode_worker/migrate.h"
+#include "worker/ticket.h"
 
 #include <stddef.h>
 #include <stdlib.h>
@@ -40,8 +41,8 @@ static status own_open(station *s, error *failure)
         own->items = calloc((size_t)facts->max_sequences, sizeof(own->items[0]));
     if (own == NULL || own->items == NULL)
         return error_set(failure, STATUS_NO_MEMORY, "", "memory is short");
-    return speculation_open(&((const decode_config *)s->settings)->speculate, facts,
-                            &own->speculation, failure);
+    return speculation_open(&((const decode_config *)s->settings)->speculate, &s->config->engine,
+                            facts, &own->speculation, failure);
 }
 
 static void own_close(station *s)
@@ -56,11 +57,11 @@ static void own_close(station *s)
 
 static void guesses_begin(station *s, job *j)
 {
-    const message_ticket *t = j->message->ticket;
-    speculation_traits traits = { .class = j->class, .temperature = t->sampling->temperature };
-    if (t->prefix_salt.len == sizeof(traits.tenant))
-        memcpy(&traits.tenant, t->prefix_salt.data, sizeof(traits.tenant));
-    j->guess_slot = speculation_begin(((decode_own *)s->own)->speculation, &traits);
+    sequence_request request;
+    error failure;
+    if (ticket_read(j->message->ticket, SEQUENCE_GENERATE, j, s->biases, &request, &failure) ==
+        STATUS_OK)
+        j->guess_slot = speculation_begin(((decode_own *)s->own)->speculation, &request);
 }
 
 static void closing(station *s, job *j)
@@ -98,6 +99,11 @@ static void guesses_show(station *s, uint64_t now_us)
                                 .high = d->high };
     }
     page_guesses_show(s->page, &shown);
+}
+
+static bool idle(station *s)
+{
+    return speculation_work(((decode_own *)s->own)->speculation);
 }
 
 // A sequence that moves makes one token a step: its seat has room for so many.
@@ -254,6 +260,7 @@ const station_role decode_role = {
     .enter = enter,
     .migrate = migrate_begin,
     .transfer = transfer,
+    .idle = idle,
     .stepping = stepping,
     .stepped = stepped,
     .open = own_open,

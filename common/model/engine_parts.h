@@ -120,5 +120,6 @@ bool sampler_ends(const engine *e, const sequence *s, int32_t token);
 backend_sample sampler_row(const sequence *s);
 // Whether `token`, generated next, ends the sequence.
 sequence_finish sampler_finish_of(const engine *e, const sequence *s, int32_t token);
-// Append a generated token.
+// Append a generated token, and take the last one back.
 void sampler_add(engine *e, sequence *s, int32_t token);
+void sampler_remove(sequence *s);

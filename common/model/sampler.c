@@ -183,6 +183,21 @@ sequence_finish sampler_finish_of(const engine *e, const sequence *s, int32_t to
     return SEQUENCE_UNFINISHED;
 }
 
+void sampler_remove(sequence *s)
+{
+    int32_t token = s->tokens[--s->token_count], at = 0;
+    if (!penalised(s))
+        return;
+    while (s->counts[at].token != token)
+        at++;
+    s->counts[at].generated--;
+    if (--s->counts[at].total > 0)
+        return;
+    s->sampling.count_count--;
+    memmove(&s->counts[at], &s->counts[at + 1],
+            (size_t)(s->sampling.count_count - at) * sizeof s->counts[0]);
+}
+
 void sampler_add(engine *e, sequence *s, int32_t token)
 {
     CHECK(token >= 0 && token < e->facts.vocabulary && s->token_count < e->facts.context);

@@ -230,9 +230,54 @@ status engine_sequence_place(engine *e, sequence *s, int32_t computed, const int
 
 void engine_sequence_rest(engine *e, sequence *s)
 {
-    CHECK(s->state == SEQUENCE_DECODING);
+    CHECK(s->state == SEQUENCE_DECODING || (e->settings.rewinds && s->state == SEQUENCE_COMPUTING));
     sequence_leave(e, s);
     s->state = SEQUENCE_RESTING;
+}
+
+void engine_sequence_resume(engine *e, sequence *s)
+{
+    CHECK(e->settings.rewinds && s->state == SEQUENCE_RESTING);
+    CHECK(s->computed < s->token_count && e->running_count < e->facts.max_sequences);
+    s->passed_at = e->prompt_rows;
+    s->state = s->token_count - s->computed > 1 ? SEQUENCE_COMPUTING : SEQUENCE_DECODING;
+    e->running[e->running_count++] = s;
+}
+
+// Room for the KV of all but the last of `count` tokens, and for the row of that one.
+static status pages_reach(engine *e, sequence *s, int32_t count)
+{
+    int32_t needed = engine_pages_needed(e, count - 1);
+    return needed > s->page_count ? sequence_pages_take(e, s, needed - s->page_count) : STATUS_OK;
+}
+
+status engine_sequence_rewind(engine *e, sequence *s, const int32_t *tokens, int32_t count)
+{
+    CHECK(e->settings.rewinds && s->state >= SEQUENCE_COMPUTING && s->state <= SEQUENCE_RESTING);
+    int32_t common = s->prompt_count;
+    if (count <= common || count >= e->facts.context || count - common >= s->max_tokens ||
+        memcmp(tokens, s->tokens, (size_t)common * sizeof tokens[0]) != 0)
+        return STATUS_INVALID;
+    for (int32_t i = common; i < count; i++)
+        if (tokens[i] < 0 || tokens[i] >= e->facts.vocabulary)
+            return STATUS_INVALID;
+    status result = pages_reach(e, s, count);
+    if (result != STATUS_OK)
+        return result;
+    while (common < count && common < s->token_count && tokens[common] == s->tokens[common])
+        common++;
+    while (s->token_count > common)
+        sampler_remove(s);
+    while (s->token_count < count)
+        sampler_add(e, s, tokens[s->token_count]);
+    s->computed = s->computed < common ? s->computed : common;
+    s->computed = s->computed < count - 1 ? s->computed : count - 1;
+    s->draft_count = 0;
+    if (s->state != SEQUENCE_RESTING)
+        sequence_leave(e, s);
+    s->state = SEQUENCE_RESTING;
+    engine_sequence_resume(e, s);
+    return STATUS_OK;
 }
 
 int32_t engine_sequence_draft(engine *e, sequence *s, const int32_t *tokens, int32_t count)
@@ -276,7 +321,9 @@ void sequence_leave(engine *e, sequence *s)
 void sequence_publish(engine *e, sequence *s)
 {
     int32_t page_tokens = e->kv.layout.page_tokens;
-    while (e->reuse && (s->chained + 1) * page_tokens <= s->computed) {
+    int32_t end =
+        e->settings.rewinds && s->prompt_count < s->computed ? s->prompt_count : s->computed;
+    while (e->reuse && (s->chained + 1) * page_tokens <= end) {
         kv_reuse_add(e->reuse, &s->chain, s->tokens + (size_t)s->chained * (size_t)page_tokens,
                      s->pages[s->chained]);
         s->chained++;

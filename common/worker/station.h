@@ -73,6 +73,9 @@ typedef struct station_role {
     void (*migrate)(station *s, job *j, const Penstock__Migrate *order);
     // An event of its transfer, but for what ends a transfer that was stopped.
     void (*transfer)(station *s, job *j, const handoff_event *event);
+    // The engine has nothing to do: do something else for the time of a step; false: there is
+    // nothing.
+    bool (*idle)(station *s);
     // A step comes.
     void (*stepping)(station *s);
     // A step is done.

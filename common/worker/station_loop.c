@@ -213,6 +213,8 @@ void station_run(station *s)
         if (engine_has_work(s->engine)) {
             cores_busy(true);
             step(s);
+        } else if (s->role->idle != NULL && s->role->idle(s)) {
+            cores_busy(true);
         } else {
             activity_now("waiting for work");
             cores_busy(false);

@@ -146,6 +146,12 @@ double controller_choose(const cost_curve *c, const step_facts *step, offer *off
     return found ? best : 1;
 }
 
+double controller_gain(const cost_curve *c, const step_facts *step, const offer *o)
+{
+    offer alone = *o;
+    return controller_choose(c, step, &alone, 1);
+}
+
 static double gain_of(double alpha, int32_t g, double ratio)
 {
     double tokens = 1, chance = 1;

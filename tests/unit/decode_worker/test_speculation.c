@@ -17,7 +17,7 @@
 #define ANSWER 120
 #define CROWD 6
 
-static char path[64];
+static char path[64], other_path[64]; // two models of one vocabulary
 
 typedef struct fixture {
     int32_t prompts[CROWD][PROMPT];
@@ -32,6 +32,9 @@ static int setup(void **state)
     fixture *f = &shared;
     tiny_model o = tiny_model_default(17);
     tiny_model_temporary(&o, path);
+    o.seed = 18;
+    o.extra_rows = 9; // padding
+    tiny_model_temporary(&o, other_path);
     engine_settings settings = fixture_settings(path);
     engine *e = fixture_open(&settings);
     for (int i = 0; i < CROWD; i++) {
@@ -49,6 +52,7 @@ static int teardown(void **state)
 {
     (void)state;
     unlink(path);
+    unlink(other_path);
     return 0;
 }
 
@@ -61,6 +65,9 @@ typedef struct worker {
 static worker worker_begin(const char *drafter, int32_t tokens)
 {
     worker w = { .settings = { .drafter = (char *)drafter,
+                               .model = strcmp(drafter, "ngram") == 0 ? "" : other_path,
+                               .kv_bytes = 4 << 20,
+                               .prompt_tokens = 16,
                                .tokens = 8,
                                .probe_percent = 10,
                                .memory_tokens = 32768 } };
@@ -72,9 +79,11 @@ static worker worker_begin(const char *drafter, int32_t tokens)
 
 static void worker_open(worker *w)
 {
-    assert_int_equal(
-        speculation_open(&w->settings, engine_facts_of(w->engine), &w->speculation, NULL),
-        STATUS_OK);
+    engine_settings settings = fixture_settings(path);
+    error failure = { 0 };
+    if (speculation_open(&w->settings, &settings, engine_facts_of(w->engine), &w->speculation,
+                         &failure) != STATUS_OK)
+        fail_msg("%s", failure.text);
 }
 
 static void worker_end(worker *w)
@@ -89,11 +98,9 @@ static void serve(worker *w, const sequence_request *requests, int32_t count, ru
     sequence *sequences[CROWD];
     int32_t slots[CROWD];
     for (int32_t i = 0; i < count; i++) {
-        speculation_traits traits = { .class = requests[i].class,
-                                      .temperature = requests[i].sampling.temperature };
         runs[i] = (run){ 0 };
         sequences[i] = fixture_start(w->engine, requests[i], &runs[i]);
-        slots[i] = speculation_begin(w->speculation, &traits);
+        slots[i] = speculation_begin(w->speculation, &requests[i]);
     }
     while (engine_has_work(w->engine)) {
         speculation_item items[CROWD];
@@ -208,15 +215,107 @@ static void no_more_slots_than_sequences(void **state)
 {
     (void)state;
     worker w = worker_begin("ngram", 24);
-    speculation_traits traits = { 0 };
+    const sequence_request *request = &shared.requests[0];
     worker_open(&w);
     for (int i = 0; i < engine_facts_of(w.engine)->max_sequences; i++)
-        assert_int_equal(speculation_begin(w.speculation, &traits), i);
-    assert_int_equal(speculation_begin(w.speculation, &traits), -1);
+        assert_int_equal(speculation_begin(w.speculation, request), i);
+    assert_int_equal(speculation_begin(w.speculation, request), -1);
     speculation_end(w.speculation, -1, NULL, 0, 0);
     speculation_end(w.speculation, 3, shared.prompts[0], 10, PROMPT);
-    assert_int_equal(speculation_begin(w.speculation, &traits), 3);
+    assert_int_equal(speculation_begin(w.speculation, request), 3);
     worker_end(&w);
+}
+
+// The model guesses for itself with the same noise: nothing is ever wrong.
+static void a_draft_model_that_agrees_is_always_right(void **state)
+{
+    fixture *f = *state;
+    worker w = worker_begin("model", 24);
+    speculation_stats s;
+    run runs[CROWD];
+    w.settings.model = path;
+    w.settings.prompt_tokens = PROMPT;
+    worker_open(&w);
+    for (int round = 0; round < 2; round++) {
+        serve(&w, f->requests, CROWD, runs);
+        for (int i = 0; i < CROWD; i++)
+            run_expect_equal(&runs[i], &f->truth[i]);
+    }
+    speculation_stats_of(w.speculation, &s);
+    const speculation_drafter *d = &s.drafters[2];
+    assert_string_equal(d->name, "model");
+    assert_true(d->drafted > 0 && d->accepted == d->drafted && d->rejected == 0);
+    worker_end(&w);
+}
+
+static void one_that_disagrees_is_switched_off(void **state)
+{
+    fixture *f = *state;
+    worker w = worker_begin("model", 24);
+    speculation_stats s;
+    run runs[CROWD];
+    worker_open(&w);
+    for (int round = 0; round < 6; round++) {
+        serve(&w, f->requests, 2, runs);
+        run_expect_equal(&runs[0], &f->truth[0]);
+        run_expect_equal(&runs[1], &f->truth[1]);
+    }
+    speculation_stats_of(w.speculation, &s);
+    assert_true(s.drafters[2].drafted > 0 && s.drafters[2].alpha < 0.5);
+    assert_true(s.steps_on < s.steps_off / 2);
+    worker_end(&w);
+}
+
+// The pages of the small model are short: answers go on without its guesses.
+static void sequences_without_a_shadow_are_served_all_the_same(void **state)
+{
+    fixture *f = *state;
+    worker w = worker_begin("model", 24);
+    speculation_stats s;
+    run runs[CROWD];
+    w.settings.model = path;
+    w.settings.kv_bytes = 5 * (uint64_t)engine_facts_of(w.engine)->layout.page_bytes;
+    w.settings.prompt_tokens = PROMPT;
+    worker_open(&w);
+    serve(&w, f->requests, CROWD, runs);
+    for (int i = 0; i < CROWD; i++)
+        run_expect_equal(&runs[i], &f->truth[i]);
+    speculation_stats_of(w.speculation, &s);
+    assert_true(s.unshadowed > 0);
+    worker_end(&w);
+}
+
+static void refusal_expect(worker *w, const char *sentence)
+{
+    engine_settings settings = fixture_settings(path);
+    error failure = { 0 };
+    assert_int_not_equal(speculation_open(&w->settings, &settings, engine_facts_of(w->engine),
+                                          &w->speculation, &failure),
+                         STATUS_OK);
+    if (!strstr(failure.text, sentence))
+        fail_msg("%s", failure.text);
+}
+
+// B075: what is missing, broken or speaks another language is refused at the start, by name.
+static void b075_unfit_draft_models_are_refused(void **state)
+{
+    (void)state;
+    worker w = worker_begin("model", 24);
+    char bad[64], command[200];
+    w.settings.model = "";
+    refusal_expect(&w, "speculate.model must be the path");
+    w.settings.model = "/nowhere/draft.gguf";
+    refusal_expect(&w, "/nowhere/draft.gguf");
+    tiny_model o = tiny_model_default(3);
+    tiny_model_temporary(&o, bad);
+    snprintf(command, sizeof command, "sed -i 's/<|im_end|>/<|im_END|>/g' %s", bad);
+    assert_int_equal(system(command), 0);
+    w.settings.model = bad;
+    refusal_expect(&w, "its token 2 is \"<|im_END|>\"");
+    assert_int_equal(truncate(bad, 3000), 0);
+    refusal_expect(&w, bad);
+    unlink(bad);
+    fixture_close(w.engine);
 }
 
 int main(void)
@@ -227,6 +326,10 @@ int main(void)
         cmocka_unit_test(an_answer_that_was_given_before_takes_fewer_steps),
         cmocka_unit_test(without_drafters_or_room_it_is_off),
         cmocka_unit_test(no_more_slots_than_sequences),
+        cmocka_unit_test(a_draft_model_that_agrees_is_always_right),
+        cmocka_unit_test(one_that_disagrees_is_switched_off),
+        cmocka_unit_test(sequences_without_a_shadow_are_served_all_the_same),
+        cmocka_unit_test(b075_unfit_draft_models_are_refused),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -255,6 +255,55 @@ static void what_cannot_be_drawn_is_not_taken(void **state)
     fixture_close(e);
 }
 
+// A sequence goes back and forth between texts; each time it draws what one that had this text from
+// the beginning would.
+static void a_rewound_sequence_draws_what_its_new_text_asks_for(void **state)
+{
+    fixture *f = *state;
+    engine_settings settings = settings_new("f16");
+    settings.prefix_reuse = true;
+    engine *plain = fixture_open(&settings);
+    settings.rewinds = true;
+    engine *e = fixture_open(&settings);
+    uint64_t random = 77;
+    for (int i = 0; i < 2; i++) {
+        int32_t tokens[PROMPT + ANSWER], prompt = f->requests[i].token_count;
+        run r = { 0 };
+        sequence *s = fixture_start(e, f->requests[i], &r);
+        memcpy(tokens, f->prompts[i], sizeof f->prompts[i]);
+        for (int round = 0; round < 12; round++) {
+            int32_t count = 1 + (int32_t)(random_mix(random++) % (ANSWER - 12));
+            for (int32_t k = 0; k < count; k++)
+                if (round % 3 == 0 || k > count / 2)
+                    tokens[prompt + k] =
+                        TINY_MODEL_BYTE_FIRST + (int32_t)(random_mix(random++) % 256);
+            assert_int_equal(engine_sequence_rewind(e, s, tokens, prompt + count), STATUS_OK);
+            sequence_request again = f->requests[i];
+            again.tokens = tokens;
+            again.token_count = prompt + count;
+            run expected = { .count = count }, got = { .count = count };
+            sequence *other = fixture_start(plain, again, &expected);
+            r = got;
+            for (int step = 0; step < 8 && r.finish == SEQUENCE_UNFINISHED; step++) {
+                fixture_step(e);
+                fixture_step(plain);
+            }
+            engine_sequence_close(plain, other, true);
+            run_expect_equal_from(&r, &expected, count);
+            if (round % 2 && r.finish == SEQUENCE_UNFINISHED)
+                engine_sequence_rest(e, s);
+        }
+        assert_int_equal(engine_sequence_rewind(e, s, tokens, prompt), STATUS_INVALID);
+        tokens[prompt] = -1;
+        assert_int_equal(engine_sequence_rewind(e, s, tokens, prompt + 1), STATUS_INVALID);
+        tokens[0]++;
+        assert_int_equal(engine_sequence_rewind(e, s, tokens, prompt + 1), STATUS_INVALID);
+        engine_sequence_close(e, s, true);
+    }
+    fixture_close(plain);
+    fixture_close(e);
+}
+
 // It leaves between a guess and its step.
 static void a_guess_ends_with_its_sequence(void **state)
 {
@@ -286,6 +335,7 @@ int main(void)
         cmocka_unit_test(guesses_that_find_no_page_are_dropped),
         cmocka_unit_test(b072_b073_an_end_within_the_guesses_is_the_end),
         cmocka_unit_test(what_cannot_be_drawn_is_not_taken),
+        cmocka_unit_test(a_rewound_sequence_draws_what_its_new_text_asks_for),
         cmocka_unit_test(a_guess_ends_with_its_sequence),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

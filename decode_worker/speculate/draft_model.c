@@ -1,0 +1,227 @@
+#include "decode_worker/speculate/draft_model.h"
+
+#include "base/log.h"
+#include "checkpoint/gguf.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+typedef enum shadow_state { SHADOW_NONE, SHADOW_PROMPT, SHADOW_READY } shadow_state;
+
+typedef struct shadow {
+    shadow_state state;
+    sequence *sequence;
+    uint64_t number;        // of its begin: prompts are computed in this order
+    draft_request *request; // of the guess under way; NULL: it has none
+} shadow;
+
+struct draft_model {
+    engine *engine;
+    int32_t slot_count;
+    shadow *shadows; // [slot_count]
+    uint64_t begun, unshadowed;
+    cost_curve cost; // of a step by its sequences
+};
+
+// ---- opening ----------------------------------------------------------------------------------
+
+// Equal ids must mean equal texts; one file may have more of them (padding), which are never drawn
+// by the other.
+static status vocabularies_compare(const char *target_path, const char *path, error *failure)
+{
+    static const char key[] = "tokenizer.ggml.tokens";
+    gguf *files[2] = { NULL };
+    gguf_array texts[2];
+    const char *paths[2] = { target_path, path };
+    status result = STATUS_OK;
+    for (int i = 0; i < 2; i++) {
+        TRY(gguf_open(paths[i], &files[i], failure));
+        TRY(gguf_get_array(files[i], key, GGUF_STRING, &texts[i], failure));
+    }
+    uint64_t count = texts[0].count < texts[1].count ? texts[0].count : texts[1].count;
+    for (uint64_t i = 0; i < count; i++) {
+        slice a = gguf_array_take_string(&texts[0]), b = gguf_array_take_string(&texts[1]);
+        if (!slice_equal(a, b))
+            TRY(error_set(
+                failure, STATUS_BAD_CONFIG, "speculate.model",
+                "speculate.model %s has another vocabulary: its token %llu is \"%.*s\" and "
+                "the served model's is \"%.*s\"",
+                path, (unsigned long long)i, (int)(b.size < 40 ? b.size : 40), b.data,
+                (int)(a.size < 40 ? a.size : 40), a.data));
+    }
+fail:
+    for (int i = 0; i < 2; i++)
+        if (files[i])
+            gguf_close(files[i]);
+    return result;
+}
+
+status draft_model_open(const engine_settings *settings, const char *target_path,
+                        const engine_facts *target, draft_model **opened, error *failure)
+{
+    engine_settings own = *settings;
+    status result = STATUS_NO_MEMORY;
+    draft_model *m = calloc(1, sizeof *m);
+    if (!m)
+        return error_set(failure, result, "", "memory is short for the draft model");
+    own.max_sequences = target->max_sequences;
+    own.rewinds = true;
+    own.draft_tokens = own.growth_tokens = own.mixed_tokens = own.mixed_step_us = 0;
+    if (own.step_tokens < own.max_sequences)
+        own.step_tokens = own.max_sequences;
+    m->slot_count = target->max_sequences;
+    m->shadows = calloc((size_t)m->slot_count, sizeof m->shadows[0]);
+    if (!m->shadows) {
+        error_set(failure, result, "", "memory is short for the draft model");
+        goto fail;
+    }
+    TRY(vocabularies_compare(target_path, settings->model, failure));
+    TRY(engine_open(&own, &m->engine, failure));
+    const engine_facts *f = engine_facts_of(m->engine);
+    log_info("speculate", "loaded draft model %s pages %d context %d bytes %zu of %zu",
+             f->model_name, f->pages, f->context, f->weight_bytes, target->weight_bytes);
+    *opened = m;
+    return STATUS_OK;
+fail:
+    draft_model_close(m);
+    return result;
+}
+
+void draft_model_close(draft_model *m)
+{
+    if (!m)
+        return;
+    for (int32_t i = 0; m->engine && i < m->slot_count; i++)
+        draft_model_end(m, i);
+    engine_close(m->engine);
+    free(m->shadows);
+    free(m);
+}
+
+const engine_facts *draft_model_facts(const draft_model *m)
+{
+    return engine_facts_of(m->engine);
+}
+
+// ---- shadows ----------------------------------------------------------------------------------
+
+void draft_model_begin(draft_model *m, int32_t slot, const sequence_request *request)
+{
+    shadow *s = &m->shadows[slot];
+    sequence_request own = *request;
+    own.mode = SEQUENCE_GENERATE;
+    own.max_tokens = engine_facts_of(m->engine)->context;
+    own.spare_tokens = 0;
+    own.logits_hash = false;
+    own.sampling.top_count = 0;
+    own.owner = s;
+    *s = (shadow){ .number = ++m->begun };
+    if (engine_sequence_open(m->engine, &own, &s->sequence, NULL) != STATUS_OK) {
+        m->unshadowed++;
+        return;
+    }
+    engine_sequence_start(m->engine, s->sequence);
+    engine_sequence_rest(m->engine, s->sequence);
+    s->state = SHADOW_PROMPT;
+}
+
+void draft_model_end(draft_model *m, int32_t slot)
+{
+    shadow *s = &m->shadows[slot];
+    if (s->state != SHADOW_NONE)
+        engine_sequence_close(m->engine, s->sequence, true);
+    *s = (shadow){ 0 };
+}
+
+uint64_t draft_model_unshadowed(const draft_model *m)
+{
+    return m->unshadowed;
+}
+
+bool draft_model_ready(const draft_model *m, int32_t slot)
+{
+    return m->shadows[slot].state == SHADOW_READY;
+}
+
+// Those whose pages were short are shadows no more.
+static void preempted_drop(draft_model *m, const engine_report *report)
+{
+    for (int32_t i = 0; i < report->preempted_count; i++) {
+        shadow *s = sequence_owner(report->preempted[i]);
+        draft_model_end(m, (int32_t)(s - m->shadows));
+        m->unshadowed++;
+    }
+}
+
+bool draft_model_work(draft_model *m)
+{
+    shadow *next = NULL;
+    for (int32_t i = 0; i < m->slot_count; i++) {
+        shadow *s = &m->shadows[i];
+        if (s->state == SHADOW_PROMPT && (!next || s->number < next->number))
+            next = s;
+    }
+    if (!next)
+        return false;
+    engine_report report;
+    engine_sequence_resume(m->engine, next->sequence);
+    engine_step(m->engine, &report);
+    preempted_drop(m, &report);
+    if (next->state == SHADOW_NONE)
+        return true;
+    if (report.token_count > 0)
+        next->state = SHADOW_READY; // its first guess is forgotten: the target draws that token
+    if (report.token_count == 0 || report.tokens[0].finish == SEQUENCE_UNFINISHED)
+        engine_sequence_rest(m->engine, next->sequence);
+    return true;
+}
+
+// ---- guesses ----------------------------------------------------------------------------------
+
+static void rounds_begin(draft_model *m, draft_request *requests, int32_t count)
+{
+    for (int32_t i = 0; i < count; i++) {
+        draft_request *r = &requests[i];
+        shadow *s = &m->shadows[r->slot];
+        CHECK(s->state == SHADOW_READY && r->limit <= DRAFT_MAX);
+        r->guess->count = r->guess->band = 0;
+        s->request = r;
+        if (r->limit < 1 ||
+            engine_sequence_rewind(m->engine, s->sequence, r->tokens, r->count) != STATUS_OK)
+            s->request = NULL;
+    }
+}
+
+static void round_collect(draft_model *m, const engine_report *report)
+{
+    for (int32_t i = 0; i < report->token_count; i++) {
+        const engine_token *t = &report->tokens[i];
+        shadow *s = t->owner;
+        draft_request *r = s->request;
+        if (t->finish != SEQUENCE_FAILED)
+            r->guess->tokens[r->guess->count++] = t->sampled.token;
+        if (t->finish == SEQUENCE_UNFINISHED && r->guess->count == r->limit)
+            engine_sequence_rest(m->engine, s->sequence);
+    }
+}
+
+void draft_model_guess(draft_model *m, draft_request *requests, int32_t count)
+{
+    rounds_begin(m, requests, count);
+    while (engine_has_work(m->engine)) {
+        engine_report report;
+        engine_step(m->engine, &report);
+        preempted_drop(m, &report);
+        if (report.rows == 0)
+            break;
+        round_collect(m, &report);
+        cost_curve_add(&m->cost, report.token_count, (double)report.duration_us);
+    }
+    for (int32_t i = 0; i < count; i++)
+        m->shadows[requests[i].slot].request = NULL;
+}
+
+double draft_model_round_us(const draft_model *m, int32_t count)
+{
+    return cost_curve_us(&m->cost, count);
+}

@@ -1,0 +1,46 @@
+// Guesses by a small model with the vocabulary of the large one.
+//
+// It has an engine of its own, with its own pages, on the same threads. Each sequence of the decode
+// worker has a shadow there: the same request, so that both draw with the same noise and a guess is
+// right wherever the small model's choice is the large one's. The shadow's prompt is computed piece
+// by piece, while a seat waits for its pages or between steps; until then, and where no page is
+// left for it, the sequence has no guesses from here. Before each guess the shadow is rewound to
+// what the sequence really drew. Step thread.
+#pragma once
+
+#include "decode_worker/speculate/controller.h"
+#include "model/engine.h"
+
+typedef struct draft_model draft_model;
+
+// `settings` is the small model's engine; `target` and its file are the large one's. Errors:
+// engine_open's; STATUS_BAD_CONFIG where the vocabularies differ, with the first token that does.
+status draft_model_open(const engine_settings *settings, const char *target_path,
+                        const engine_facts *target, draft_model **opened, error *failure);
+void draft_model_close(draft_model *m); // NULL is allowed
+const engine_facts *draft_model_facts(const draft_model *m);
+
+// A sequence takes a slot (below the target's max_sequences) with this request. Where there is no
+// room it has no shadow, and draft_model_unshadowed counts it.
+void draft_model_begin(draft_model *m, int32_t slot, const sequence_request *request);
+void draft_model_end(draft_model *m, int32_t slot);
+uint64_t draft_model_unshadowed(const draft_model *m);
+
+// Compute one piece of a shadow's prompt; false: there is none to compute.
+bool draft_model_work(draft_model *m);
+// Whether guesses for the slot can be had now.
+bool draft_model_ready(const draft_model *m, int32_t slot);
+
+typedef struct draft_request {
+    int32_t slot;          // that is ready
+    const int32_t *tokens; // of the sequence so far
+    int32_t count;
+    int32_t limit; // tokens wanted, at most DRAFT_MAX
+    draft *guess;  // filled; fewer tokens where the shadow ends
+} draft_request;
+
+// Guess for several sequences together: as many steps of the small model as the largest limit.
+void draft_model_guess(draft_model *m, draft_request *requests, int32_t count);
+
+// Microseconds that one guessed token of each of `count` sequences takes, all together; 0: unknown.
+double draft_model_round_us(const draft_model *m, int32_t count);
