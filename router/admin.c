@@ -1,6 +1,7 @@
 #include "router/admin.h"
 
 #include "base/clock.h"
+#include "router/gate.h"
 
 #include <jansson.h>
 #include <stdio.h>
@@ -189,27 +190,29 @@ static void order_give(admin *a, http_request *http, registry_worker *w, size_t 
 
 // ---- requests ---------------------------------------------------------------------------------
 
-// Equal in a time that does not tell where they differ.
-static bool key_equal(slice given, const char *key)
+static bool key_shown(const admin *a, const http_request *http)
 {
-    size_t size = strlen(key);
-    unsigned char difference = given.size != size;
-    for (size_t i = 0; i < size; i++)
-        difference |= (unsigned char)(key[i] ^ (i < given.size ? given.data[i] : 0));
-    return difference == 0;
+    if (gate_keys_on(a->router->gate))
+        return gate_key(http) && gate_key(http)->admin;
+    slice shown = http_secret_bearer(http_request_field(http, "Authorization"));
+    return shown.data && http_secret_equal(shown, slice_of(a->key));
+}
+
+// A browser on this machine may be led here by any page that it shows (its name for us need not be
+// ours), so what comes from a page is not "local".
+static bool is_local(const http_request *http)
+{
+    return http_request_is_local(http) && http_request_field(http, "X-Forwarded-For").size == 0 &&
+           http_request_field(http, "Forwarded").size == 0 &&
+           http_request_field(http, "Origin").size == 0;
 }
 
 static bool access_allowed(const admin *a, const http_request *http)
 {
     const char *access = a->router->settings->admin_access;
-    if (strcmp(access, "key") == 0) {
-        slice field = http_request_field(http, "Authorization");
-        return field.size > 7 && memcmp(field.data, "Bearer ", 7) == 0 &&
-               key_equal((slice){ field.data + 7, field.size - 7 }, a->key);
-    }
-    return strcmp(access, "local") == 0 && http_request_is_local(http) &&
-           http_request_field(http, "X-Forwarded-For").size == 0 &&
-           http_request_field(http, "Forwarded").size == 0;
+    return strcmp(access, "key") == 0     ? key_shown(a, http)
+           : strcmp(access, "local") == 0 ? is_local(http)
+                                          : false;
 }
 
 static const char *text_of(json_t *body, const char *name)
@@ -291,7 +294,7 @@ status admin_open(router *r, admin **opened, error *failure)
         goto fail;
     }
     a->router = r;
-    if (strcmp(r->settings->admin_access, "key") == 0)
+    if (strcmp(r->settings->admin_access, "key") == 0 && !r->settings->keys_file[0])
         TRY(key_read(a, r->settings->admin_key_file, failure));
     http_timer_start(a->timer, LOOK_US);
     *opened = a;

@@ -6,7 +6,8 @@
 // one router only. A worker of protocol 1 knows no order but drain and gives no answer.
 //
 // Who may give orders is `admin.access`: "local" (clients of this machine that no proxy speaks
-// for), "key" (who has the key of admin.key_file as Bearer token), or "off". Everything runs on the
+// and no browser's page speak for), "key" (who has the key of admin.key_file as Bearer token or,
+// with security.keys_file, an admin key), or "off". Everything runs on the
 // router's loop.
 #pragma once
 

@@ -77,6 +77,9 @@ static void end_note(call *c, const char *outcome, bool finished)
         attempts = c->exchanges[i].attempt > attempts ? c->exchanges[i].attempt : attempts;
     const char *model = c->request.model ? c->request.model->prompt.identity.name : "";
     router_metrics_add(m, ROUTER_METRIC_REQUESTS, outcome, model, 1);
+    // A prompt counts once a worker was told to compute it.
+    gate_settle(c->dispatcher->router->gate, &c->hold, attempts ? usage.prompt : 0,
+                usage.generated);
     if (finished)
         router_metrics_observe(m, ROUTER_METRIC_REQUEST_TIME, model, seconds(c->arrived_us, now));
     log_info("request",
@@ -103,9 +106,11 @@ static void error_respond(call *c, http_request *http, int status_code, const ch
                           const char *code, const char *message)
 {
     buffer body = { 0 };
-    if (status_code == 429 || status_code == 503) {
+    if ((status_code == 429 || status_code == 503) && c->retry_after_s >= 0) {
         char text[16];
-        snprintf(text, sizeof text, "%d", dispatcher_retry_after(c->dispatcher, &c->request));
+        snprintf(text, sizeof text, "%d",
+                 c->retry_after_s ? c->retry_after_s
+                                  : dispatcher_retry_after(c->dispatcher, &c->request));
         http_answer_field(http, "Retry-After", text);
     }
     c->shape->error(status_code, param, code, message, false, &body);
@@ -203,6 +208,17 @@ static bool may_wait(call *c)
     return false;
 }
 
+// False: it was refused for what its key may do.
+static bool may_spend(call *c)
+{
+    gate_refusal refusal;
+    if (gate_grant(c->dispatcher->router->gate, c->http, &c->request, &c->hold, &refusal))
+        return true;
+    c->retry_after_s = refusal.retry_after_s ? refusal.retry_after_s : -1;
+    call_refuse(c, refusal.status_code, refusal.code, refusal.param, refusal.message);
+    return false;
+}
+
 // A client that tries again with the same Idempotency-Key gets the same text from any router.
 static uint64_t seed_of(const call *c)
 {
@@ -251,7 +267,7 @@ static void call_parsed(call *c)
                        (double)c->request.unknown_fields);
     c->queued_us = c->written_us = clock_now_us();
     c->deadline_us = deadline_of(c);
-    if (!may_wait(c))
+    if (!may_wait(c) || !may_spend(c))
         return;
     if (!c->request.sampling.has_seed)
         c->request.sampling.seed = (int64_t)seed_of(c);
@@ -306,6 +322,7 @@ void call_begin(dispatcher *d, http_request *http, request_kind kind)
                            "there is no memory for the request");
         return;
     }
+    c->salted = gate_salt(r->gate, http, c->salt);
     http_request_on_close(http, on_client_gone, c);
     if (!may_begin(c))
         return;

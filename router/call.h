@@ -9,6 +9,7 @@
 #pragma once
 
 #include "router/exchange.h"
+#include "router/gate.h"
 
 // In the dispatcher's list of calls from begin to end.
 typedef struct call {
@@ -22,6 +23,11 @@ typedef struct call {
     bool parsing;   // request, body and what follows it belong to the helper thread
     bool streaming; // the answer's head is out
     struct call *previous, *next;
+
+    gate_hold hold; // of the client's key
+    bool salted;    // prefixes are shared within `salt` only
+    uint8_t salt[16];
+    int retry_after_s; // of a refusal: 0: as the line says, negative: none
 
     buffer body;
     status parse_result;

@@ -197,6 +197,8 @@ status dispatcher_tickets(dispatcher *d, exchange *x, registry_worker *decode,
     t.timeout_us = time_left(x);
     t.logits_hash = x->request->logits_hash;
     t.alone = x->alone;
+    if (x->call->salted)
+        t.prefix_salt = (ProtobufCBinaryData){ sizeof x->call->salt, x->call->salt };
     m.body_case = PENSTOCK__TO_WORKER__BODY_TICKET;
     m.ticket = &t;
     if (prefill) {

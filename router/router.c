@@ -4,6 +4,7 @@
 #include "base/random.h"
 #include "router/admin.h"
 #include "router/dispatcher.h"
+#include "router/gate.h"
 #include "router/pulse.h"
 
 #include <inttypes.h>
@@ -22,15 +23,6 @@ typedef struct router_signals {
     uint64_t drain_until_us;
     uint64_t idle_since_us; // 0: requests are under way
 } router_signals;
-
-static void on_answered(const http_request *http, const char *route, int status_code, void *context)
-{
-    (void)http;
-    router *r = context;
-    char code[16];
-    snprintf(code, sizeof code, "%d", status_code);
-    router_metrics_add(r->metrics, ROUTER_METRIC_HTTP, route, code, 1);
-}
 
 // ---- what the registry tells --------------------------------------------------------------------
 
@@ -66,7 +58,6 @@ static status parts_open(router *r, error *failure)
     status result = STATUS_OK;
     router_settings *s = r->settings;
     registry_hooks hooks = { dispatcher_on_changed, on_lost, on_message, r };
-    http_hooks answers = { .answered = on_answered };
     if (router_metrics_open(&r->models, &r->metrics) != STATUS_OK ||
         history_open((size_t)s->history, &r->history) != STATUS_OK ||
         model_encoders_open(&r->models, &r->encoders) != STATUS_OK)
@@ -78,8 +69,7 @@ static status parts_open(router *r, error *failure)
     if (pulse_open(r, &r->pulse) != STATUS_OK)
         return error_set(failure, STATUS_NO_MEMORY, "", "no memory for the router");
     TRY(registry_open(r->loop, s, &r->models, r->incarnation, &hooks, &r->registry, failure));
-    TRY(http_server_open(r->loop, &s->http, router_routes, router_route_count, &answers, r,
-                         &r->server, failure));
+    TRY(gate_open(r, &r->gate, failure));
 fail:
     return result;
 }
@@ -98,8 +88,6 @@ status router_open(router_settings *settings, router **opened, error *failure)
     TRY(settings_check(settings, failure));
     TRY(models_open(settings, &r->models, failure));
     TRY(parts_open(r, failure));
-    for (size_t i = 0; http_server_address(r->server, i); i++)
-        log_info("router", "listening http %s", http_server_address(r->server, i));
     for (size_t i = 0; i < r->models.count; i++)
         log_info("router", "serves model %s", r->models.items[i].prompt.identity.name);
     log_info("router", "ready for workers control %s incarnation %016" PRIx64,
@@ -117,7 +105,7 @@ void router_close(router *r)
         return;
     if (r->dispatcher)
         dispatcher_stop(r->dispatcher);
-    http_server_close(r->server);
+    gate_close(r->gate);
     offload_close(r->offload);
     dispatcher_close(r->dispatcher);
     admin_close(r->admin);
@@ -177,7 +165,7 @@ static void on_drain_look(void *context)
     else if (s->idle_since_us == 0)
         s->idle_since_us = now;
     // The last bytes may still be in the sockets' buffers.
-    bool written = http_server_connections(r->server) == 0 || now - s->idle_since_us > FLUSH_US;
+    bool written = gate_connections(r->gate) == 0 || now - s->idle_since_us > FLUSH_US;
     if (s->idle_since_us && written) {
         http_loop_stop(r->loop);
         return;
@@ -199,7 +187,7 @@ static void on_signal(void *context)
     }
     r->draining = true;
     log_info("router", "draining deadline_s %.1f", (double)r->settings->drain_deadline_us / 1e6);
-    http_server_refuse_keep_alive(r->server);
+    gate_refuse_keep_alive(r->gate);
     s->drain_until_us = clock_now_us() + (uint64_t)r->settings->drain_deadline_us;
     http_timer_start(s->drain, DRAIN_LOOK_US);
 }
@@ -211,8 +199,9 @@ static status reload_check(const void *fresh, error *failure)
     const router_settings *s = fresh;
     versions unused;
     status result = fault_check(&s->faults, failure);
-    return result == STATUS_OK ? versions_parse(&s->model.versions, (hash128){ 0 }, &unused, failure)
-                               : result;
+    return result == STATUS_OK
+               ? versions_parse(&s->model.versions, (hash128){ 0 }, &unused, failure)
+               : result;
 }
 
 // Of router.model; where there is none the key has no effect.
@@ -261,8 +250,7 @@ static void on_hangup(void *context)
         log_error("router", "reload refused, nothing changed: %s", failure.text);
         return;
     }
-    if (http_server_reload(r->server, &failure) != STATUS_OK)
-        log_error("router", "reload keeps the certificate that it has: %s", failure.text);
+    gate_reload(r->gate);
     log_info("router", "reload done");
     dispatcher_on_changed(r); // limits may have grown
 }

@@ -12,6 +12,7 @@
 
 typedef struct dispatcher dispatcher;
 typedef struct admin admin;
+typedef struct gate gate;
 typedef struct pulse pulse;
 
 // Open to the router's own files: handlers get it as their context, hooks as theirs.
@@ -21,7 +22,7 @@ typedef struct router {
     uint64_t incarnation;           // random; the first half of every request id
     uint64_t started_us, started_s; // monotonic, and wall clock
     http_loop *loop;
-    http_server *server;
+    gate *gate; // the HTTP servers, and who may pass
     registry *registry;
     dispatcher *dispatcher;
     admin *admin;

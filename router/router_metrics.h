@@ -30,6 +30,9 @@ typedef enum router_metric {
     ROUTER_METRIC_STALE,      // kind
     ROUTER_METRIC_VERSIONS,   // fingerprint
     ROUTER_METRIC_UNKNOWN_FIELDS,
+    ROUTER_METRIC_KEY_REQUESTS, // key, code
+    ROUTER_METRIC_KEY_TOKENS,   // key, kind
+    ROUTER_METRIC_KEY_REFUSALS, // reason
     ROUTER_METRIC_REGISTRATIONS_REFUSED,
     ROUTER_METRIC_WORKERS_LOST,
     // Gauges: set by status_api_metrics.

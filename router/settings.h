@@ -55,6 +55,11 @@ typedef struct router_settings {
     int64_t local_prefill_tokens; // prompts up to this length stay on the decode worker
     bool local_prefill;      // may a decode worker compute a prompt where no prefill worker lives
     bool mixed_numeric_ids;  // may an attempt go on with other numbers
+    // The door: see router/gate.h and router/keys.h.
+    config_strings admin_listen; // http.admin_listen
+    char *keys_file;             // security.keys_file; empty: nobody needs a key
+    bool tenant_isolation;       // security.tenant_isolation
+    bool access_log;             // log.access
     // admin.*: see router/admin.h.
     char *admin_access, *admin_key_file;
     // api.*: what one request may ask for.

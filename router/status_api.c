@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "router/dispatcher.h"
+#include "router/gate.h"
 #include "router/pulse.h"
 
 #include <inttypes.h>
@@ -102,7 +103,7 @@ void status_api_metrics(http_request *http, void *context)
     counter_follow(m, ROUTER_METRIC_WORKERS_LOST, registry_lost(r->registry));
     router_metrics_set(m, ROUTER_METRIC_REQUESTS_NOW, "parsing", "", NULL, (double)counts.parsing);
     router_metrics_set(m, ROUTER_METRIC_CONNECTIONS, NULL, NULL, NULL,
-                       (double)http_server_connections(r->server));
+                       (double)gate_connections(r->gate));
     router_metrics_set(m, ROUTER_METRIC_DRAINING, NULL, NULL, NULL, r->draining);
     router_metrics_set(m, ROUTER_METRIC_STARTED, NULL, NULL, NULL, (double)r->started_s);
     router_metrics_render(m, &out);
@@ -237,7 +238,7 @@ void status_api_cluster(http_request *http, void *context)
                   ",\"draining\":%s,\"requests_parsing\":%zu,\"requests_waiting\":%zu,"
                   "\"requests_running\":%zu,\"connections\":%zu,\"workers\":[",
                   r->draining ? "true" : "false", counts.parsing, counts.waiting, counts.running,
-                  http_server_connections(r->server));
+                  gate_connections(r->gate));
     for (size_t i = 0; i < registry_count(r->registry); i++) {
         if (i)
             buffer_append_byte(&out, ',');

@@ -92,6 +92,11 @@ void http_server_close(http_server *s)
     free(s);
 }
 
+bool http_server_secure(const http_server *s)
+{
+    return s->tls != NULL;
+}
+
 status http_server_reload(http_server *s, error *failure)
 {
     http_tls *fresh = NULL;

@@ -84,6 +84,7 @@ void http_server_close(http_server *s); // NULL is allowed
 size_t http_server_connections(const http_server *s);
 // The address that listener number `index` really has ("127.0.0.1:41234"), or NULL past the last.
 const char *http_server_address(const http_server *s, size_t index);
+bool http_server_secure(const http_server *s); // whether it speaks TLS
 // Read the files of TLS again, for connections from now on; those that are open go on. A failure
 // leaves all as it was.
 status http_server_reload(http_server *s, error *failure);

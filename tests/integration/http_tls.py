@@ -20,6 +20,7 @@ import warnings
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from fakes import FakeCluster  # noqa: E402
 from cluster import BUILD, Cluster, check, main, skip  # noqa: E402
+from streams import metric  # noqa: E402
 
 
 def certificate(folder, name):
@@ -137,9 +138,9 @@ def slow_readers(cluster):
     with cluster.socket(cluster.context()) as slow:
         text = json.dumps(body(cluster, max_tokens=1900, stream=True, logprobs=5))
         slow.sendall(f"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: {len(text)}\r\n\r\n{text}".encode())
-        cluster.until("it runs", lambda: cluster.metric('penstock_requests{state="running"}') > 0)
+        cluster.until("it runs", lambda: metric(cluster, "penstock_requests", state="running") > 0)
         check(cluster.json("POST", "/v1/completions", body(cluster))["usage"]["completion_tokens"] == 20, "another one is served")
-        cluster.until("it was cut", lambda: cluster.metric('penstock_requests_total{outcome="abort"}') > 0, 30)
+        cluster.until("it was cut", lambda: metric(cluster, "penstock_requests_total", outcome="abort") > 0, 30)
 
 
 def renewed(cluster, folder):

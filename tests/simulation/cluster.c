@@ -80,6 +80,7 @@ __attribute__((format(printf, 2, 3))) static void set(arguments *a, const char *
 
 static void router_arguments(const member *m, arguments *a)
 {
+    set(a, "log.access=false");
     set(a, "control.listen=tcp://%s:7000", m->process->host);
     set(a, "router.model=%s", cluster.model);
     set(a, "router.model_name=tiny");

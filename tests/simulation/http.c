@@ -131,6 +131,12 @@ const char *http_server_address(const http_server *s, size_t index)
     return index == 0 ? s->process->host : NULL;
 }
 
+bool http_server_secure(const http_server *s)
+{
+    (void)s;
+    return false;
+}
+
 status http_server_reload(http_server *s, error *failure)
 {
     (void)s;

@@ -1,0 +1,470 @@
+#include "router/keys.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define FILE_MAX ((size_t)4 << 20)
+#define LIMIT_MAX 1000000000000
+#define MINUTE_US 60e6
+
+struct keys {
+    char *path;
+    api_key **items;        // [count]
+    uint64_t (*digests)[4]; // [count]: what keys_find looks through
+    size_t count;
+};
+
+// ---- one line ---------------------------------------------------------------------------------
+
+static bool name_valid(slice name)
+{
+    for (size_t i = 0; i < name.size; i++) {
+        char c = name.data[i];
+        if (!(c >= 'a' && c <= 'z') && !(c >= 'A' && c <= 'Z') && !(c >= '0' && c <= '9') &&
+            c != '.' && c != '_' && c != '-')
+            return false;
+    }
+    return name.size > 0 && name.size <= KEYS_NAME_MAX;
+}
+
+static int hex_value(char c)
+{
+    return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+static bool digest_parse(slice word, uint8_t digest[HTTP_DIGEST_SIZE])
+{
+    if (word.size != 7 + 2 * HTTP_DIGEST_SIZE || memcmp(word.data, "sha256:", 7) != 0)
+        return false;
+    for (size_t i = 0; i < HTTP_DIGEST_SIZE; i++) {
+        int high = hex_value(word.data[7 + 2 * i]), low = hex_value(word.data[8 + 2 * i]);
+        if (high < 0 || low < 0)
+            return false;
+        digest[i] = (uint8_t)(high << 4 | low);
+    }
+    return true;
+}
+
+// The next piece off the front of `text`, up to a byte of `ends`; false: there is none.
+static bool piece_take(slice *text, const char *ends, slice *piece)
+{
+    while (text->size > 0 && strchr(ends, text->data[0]))
+        *text = (slice){ text->data + 1, text->size - 1 };
+    size_t size = 0;
+    while (size < text->size && !strchr(ends, text->data[size]))
+        size++;
+    *piece = (slice){ text->data, size };
+    *text = (slice){ text->data + size, text->size - size };
+    return size > 0;
+}
+
+static bool number_parse(slice text, int64_t *number)
+{
+    *number = 0;
+    for (size_t i = 0; i < text.size; i++) {
+        if (text.data[i] < '0' || text.data[i] > '9' || *number > LIMIT_MAX)
+            return false;
+        *number = *number * 10 + (text.data[i] - '0');
+    }
+    return text.size > 0 && *number > 0 && *number <= LIMIT_MAX;
+}
+
+static bool classes_parse(slice text, api_key *key)
+{
+    key->classes[ADMISSION_INTERACTIVE] = key->classes[ADMISSION_BATCH] = false;
+    for (slice name; piece_take(&text, ",", &name);) {
+        size_t class = 0;
+        while (class < ADMISSION_CLASSES &&
+               !slice_equal(name, slice_of(admission_class_name((admission_class) class))))
+            class ++;
+        if (class == ADMISSION_CLASSES)
+            return false;
+        key->classes[class] = true;
+    }
+    return key->classes[ADMISSION_INTERACTIVE] || key->classes[ADMISSION_BATCH];
+}
+
+static bool models_parse(slice text, api_key *key)
+{
+    for (slice name; piece_take(&text, ",", &name);) {
+        if (key->model_count == KEYS_MODELS_MAX)
+            return false;
+        char **models = realloc(key->models, (key->model_count + 1) * sizeof *models);
+        if (!models)
+            return false;
+        key->models = models;
+        models[key->model_count] = strndup(name.data, name.size);
+        if (!models[key->model_count])
+            return false;
+        key->model_count++;
+    }
+    return key->model_count > 0;
+}
+
+// Same text, same salt, on every router; nothing that a tenant may choose decides it.
+static void salt_make(slice tenant, uint8_t salt[16])
+{
+    uint8_t digest[HTTP_DIGEST_SIZE];
+    buffer text = { 0 };
+    buffer_append_text(&text, "penstock tenant ");
+    buffer_append_slice(&text, tenant);
+    http_sha256(buffer_slice(&text), digest);
+    memcpy(salt, digest, 16);
+    buffer_close(&text);
+}
+
+// NULL, or what would be right.
+static const char *option_parse(slice word, api_key *key)
+{
+    const char *equal = memchr(word.data, '=', word.size);
+    slice name = { word.data, equal ? (size_t)(equal - word.data) : word.size };
+    slice value = equal ? (slice){ equal + 1, word.size - name.size - 1 } : (slice){ "", 0 };
+    int64_t *limit = slice_equal(name, SLICE("requests_per_minute")) ? &key->requests.limit
+                     : slice_equal(name, SLICE("tokens_per_minute")) ? &key->tokens.limit
+                     : slice_equal(name, SLICE("concurrent"))        ? &key->concurrent
+                                                                     : NULL;
+    if (limit)
+        return number_parse(value, limit) ? NULL : "it must be a whole number above 0";
+    if (slice_equal(word, SLICE("admin"))) {
+        key->admin = true;
+        return NULL;
+    }
+    if (slice_equal(name, SLICE("class")))
+        return classes_parse(value, key) ? NULL
+                                         : "right is interactive, batch, or both with a comma";
+    if (slice_equal(name, SLICE("models")))
+        return models_parse(value, key) ? NULL : "right is one to 64 models with commas";
+    if (slice_equal(name, SLICE("tenant"))) {
+        salt_make(value, key->salt);
+        return name_valid(value) ? NULL : "right is 1 to 64 of letters, digits and . _ -";
+    }
+    return "right is requests_per_minute=, tokens_per_minute=, concurrent=, class=, models=, "
+           "tenant= or admin";
+}
+
+static void key_free(api_key *key)
+{
+    for (size_t i = 0; i < key->model_count; i++)
+        free(key->models[i]);
+    free(key->models);
+    free(key);
+}
+
+static void bucket_fill(keys_bucket *b, uint64_t now_us)
+{
+    b->level = keys_bucket_level(b, now_us);
+    b->filled_us = now_us;
+}
+
+// NULL: `failure` says why (without file and line).
+static api_key *line_parse(slice line, error *failure)
+{
+    slice name, digest, option;
+    api_key *key = calloc(1, sizeof *key);
+    if (!key) {
+        error_set(failure, STATUS_NO_MEMORY, "", "no memory for a key");
+        return NULL;
+    }
+    key->classes[ADMISSION_INTERACTIVE] = key->classes[ADMISSION_BATCH] = true;
+    if (!piece_take(&line, " \t\r", &name) || !name_valid(name)) {
+        error_set(failure, STATUS_BAD_CONFIG, "",
+                  "a key's name is 1 to 64 of letters, digits and . _ -");
+        goto fail;
+    }
+    memcpy(key->name, name.data, name.size);
+    salt_make(name, key->salt);
+    if (!piece_take(&line, " \t\r", &digest) || !digest_parse(digest, key->digest)) {
+        error_set(failure, STATUS_BAD_CONFIG, "",
+                  "key %s: behind the name stands sha256: with 64 hex digits, as `penstock key` "
+                  "prints it",
+                  key->name);
+        goto fail;
+    }
+    while (piece_take(&line, " \t\r", &option)) {
+        const char *wrong = option_parse(option, key);
+        if (wrong) {
+            error_set(failure, STATUS_BAD_CONFIG, "", "key %s has \"%.*s\"; %s", key->name,
+                      (int)(option.size < 80 ? option.size : 80), option.data, wrong);
+            goto fail;
+        }
+    }
+    key->requests.level = (double)key->requests.limit;
+    key->tokens.level = (double)key->tokens.limit;
+    return key;
+fail:
+    key_free(key);
+    return NULL;
+}
+
+// ---- the file ---------------------------------------------------------------------------------
+
+static void list_free(api_key **items, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        key_free(items[i]);
+    free(items);
+}
+
+static status line_append(slice line, api_key **items, size_t *count, error *failure)
+{
+    slice rest = line, word;
+    if (!piece_take(&rest, " \t\r", &word) || word.data[0] == '#')
+        return STATUS_OK;
+    if (*count == KEYS_MAX)
+        return error_set(failure, STATUS_BAD_CONFIG, "", "there are more than %d keys", KEYS_MAX);
+    api_key *key = line_parse(line, failure);
+    if (!key)
+        return failure->code;
+    for (size_t i = 0; i < *count; i++) {
+        bool same_name = strcmp(items[i]->name, key->name) == 0;
+        if (!same_name && memcmp(items[i]->digest, key->digest, sizeof key->digest) != 0)
+            continue;
+        error_set(failure, STATUS_BAD_CONFIG, "",
+                  same_name ? "the key %s stands twice" : "%s has the hash of another key",
+                  key->name);
+        key_free(key);
+        return failure->code;
+    }
+    items[(*count)++] = key;
+    return STATUS_OK;
+}
+
+static status text_parse(const char *path, slice text, api_key **items, size_t *count,
+                         error *failure)
+{
+    size_t number = 0;
+    for (slice line; slice_take_line(&text, &line);) {
+        number++;
+        status result = line_append(line, items, count, failure);
+        if (result != STATUS_OK) {
+            error_prefix(failure, "%.150s:%zu", path, number);
+            return result;
+        }
+    }
+    if (*count == 0)
+        return error_set(failure, STATUS_BAD_CONFIG, "security.keys_file",
+                         "%.200s holds no key, so nobody could ask anything", path);
+    return STATUS_OK;
+}
+
+static status file_read(const char *path, buffer *text, error *failure)
+{
+    char block[65536];
+    FILE *file = fopen(path, "r");
+    text->limit = FILE_MAX;
+    for (size_t size; file && (size = fread(block, 1, sizeof block, file)) > 0;)
+        buffer_append(text, block, size);
+    bool broken = !file || ferror(file);
+    int why = errno;
+    if (file)
+        fclose(file);
+    if (broken)
+        return error_set(failure, STATUS_BAD_CONFIG, "security.keys_file",
+                         "security.keys_file: %.200s cannot be read: %s", path, strerror(why));
+    if (text->overflow)
+        return error_set(failure, STATUS_BAD_CONFIG, "security.keys_file",
+                         "security.keys_file: %.200s is larger than 4 MiB", path);
+    return STATUS_OK;
+}
+
+static status list_read(const char *path, api_key ***items, size_t *count, error *failure)
+{
+    buffer text = { 0 };
+    *count = 0;
+    *items = calloc(KEYS_MAX, sizeof **items);
+    status result = *items ? file_read(path, &text, failure)
+                           : error_set(failure, STATUS_NO_MEMORY, "", "no memory for the keys");
+    if (result == STATUS_OK)
+        result = text_parse(path, buffer_slice(&text), *items, count, failure);
+    buffer_close(&text);
+    if (result != STATUS_OK) {
+        list_free(*items, *count);
+        *items = NULL;
+    }
+    return result;
+}
+
+// The line is gone; so is the key once nobody holds it.
+static void key_drop(api_key *key)
+{
+    key->gone = true;
+    if (key->references == 0)
+        key_free(key);
+}
+
+// What the file says of a key that was there before; its counts stay.
+static void key_move(api_key *from, api_key *to)
+{
+    double requests = to->requests.level, tokens = to->tokens.level;
+    bool limited_requests = to->requests.limit > 0, limited_tokens = to->tokens.limit > 0;
+    api_key kept = *to;
+    *to = *from;
+    to->running = kept.running;
+    to->references = kept.references;
+    to->requests.filled_us = kept.requests.filled_us;
+    to->tokens.filled_us = kept.tokens.filled_us;
+    if (limited_requests && requests < to->requests.level)
+        to->requests.level = requests;
+    if (limited_tokens && tokens < to->tokens.level)
+        to->tokens.level = tokens;
+    from->models = kept.models;
+    from->model_count = kept.model_count;
+    key_free(from);
+}
+
+static void list_take(keys *k, api_key **items, size_t count)
+{
+    for (size_t i = 0; i < k->count; i++) {
+        api_key *old = k->items[i];
+        size_t at = 0;
+        while (at < count && (!items[at] || strcmp(items[at]->name, old->name) != 0))
+            at++;
+        if (at == count) {
+            key_drop(old);
+            continue;
+        }
+        key_move(items[at], old);
+        items[at] = old;
+    }
+    free(k->items);
+    k->items = items;
+    k->count = count;
+    for (size_t i = 0; i < count; i++)
+        memcpy(k->digests[i], items[i]->digest, HTTP_DIGEST_SIZE);
+}
+
+status keys_read_again(keys *k, error *failure)
+{
+    api_key **items = NULL;
+    size_t count = 0;
+    status result = list_read(k->path, &items, &count, failure);
+    if (result == STATUS_OK)
+        list_take(k, items, count);
+    return result;
+}
+
+status keys_open(const char *path, keys **opened, error *failure)
+{
+    keys *k = calloc(1, sizeof *k);
+    if (k) {
+        k->path = strdup(path);
+        k->digests = calloc(KEYS_MAX, sizeof *k->digests);
+    }
+    status result = k && k->path && k->digests
+                        ? keys_read_again(k, failure)
+                        : error_set(failure, STATUS_NO_MEMORY, "", "no memory for the keys");
+    if (result == STATUS_OK)
+        *opened = k;
+    else
+        keys_close(k);
+    return result;
+}
+
+void keys_close(keys *k)
+{
+    if (!k)
+        return;
+    for (size_t i = 0; i < k->count; i++)
+        key_drop(k->items[i]);
+    free(k->items);
+    free(k->digests);
+    free(k->path);
+    free(k);
+}
+
+size_t keys_count(const keys *k)
+{
+    return k->count;
+}
+
+// ---- finding ----------------------------------------------------------------------------------
+
+// Every key is looked at, and nothing branches on what is compared.
+api_key *keys_find(keys *k, slice secret)
+{
+    uint64_t wanted[4];
+    size_t found = 0; // one more than the index
+    http_sha256(secret, (uint8_t *)wanted);
+    for (size_t i = 0; i < k->count; i++) {
+        const uint64_t *have = k->digests[i];
+        uint64_t difference = (wanted[0] ^ have[0]) | (wanted[1] ^ have[1]) |
+                              (wanted[2] ^ have[2]) | (wanted[3] ^ have[3]);
+        uint64_t equal = ((difference | (0 - difference)) >> 63) - 1; // all ones, or 0
+        found |= (i + 1) & equal;
+    }
+    return found ? k->items[found - 1] : NULL;
+}
+
+void keys_take(api_key *key)
+{
+    key->references++;
+}
+
+void keys_release(api_key *key)
+{
+    CHECK(key->references > 0);
+    if (--key->references == 0 && key->gone)
+        key_free(key);
+}
+
+// ---- limits -----------------------------------------------------------------------------------
+
+double keys_bucket_level(const keys_bucket *b, uint64_t now_us)
+{
+    if (b->filled_us == 0 || now_us <= b->filled_us)
+        return b->level;
+    double level = b->level + (double)b->limit * (double)(now_us - b->filled_us) / MINUTE_US;
+    return level < (double)b->limit ? level : (double)b->limit;
+}
+
+double keys_bucket_wait_s(const keys_bucket *b, double wanted, uint64_t now_us)
+{
+    double missing = wanted - keys_bucket_level(b, now_us);
+    return b->limit == 0 || missing <= 0 ? 0 : missing * 60 / (double)b->limit;
+}
+
+keys_verdict keys_enter(api_key *key, uint64_t now_us)
+{
+    if (key->concurrent && key->running >= key->concurrent)
+        return KEYS_CONCURRENT;
+    if (key->tokens.limit && keys_bucket_level(&key->tokens, now_us) < 1)
+        return KEYS_TOKENS;
+    if (key->requests.limit) {
+        bucket_fill(&key->requests, now_us);
+        if (key->requests.level < 1)
+            return KEYS_REQUESTS;
+        key->requests.level -= 1;
+    }
+    key->running++;
+    return KEYS_ALLOWED;
+}
+
+void keys_leave(api_key *key)
+{
+    CHECK(key->running > 0);
+    key->running--;
+}
+
+keys_verdict keys_reserve(api_key *key, uint64_t tokens, uint64_t now_us)
+{
+    if (key->tokens.limit == 0)
+        return KEYS_ALLOWED;
+    if (tokens > (uint64_t)key->tokens.limit)
+        return KEYS_TOO_LARGE;
+    bucket_fill(&key->tokens, now_us);
+    if (key->tokens.level < (double)tokens)
+        return KEYS_TOKENS;
+    key->tokens.level -= (double)tokens;
+    return KEYS_ALLOWED;
+}
+
+void keys_settle(api_key *key, uint64_t reserved, uint64_t used, uint64_t now_us)
+{
+    if (key->tokens.limit == 0)
+        return;
+    bucket_fill(&key->tokens, now_us);
+    key->tokens.level += (double)reserved - (double)used;
+    if (key->tokens.level > (double)key->tokens.limit)
+        key->tokens.level = (double)key->tokens.limit;
+}
