@@ -87,6 +87,8 @@ static void rows_add(engine *e, sequence *s, int32_t count)
     else
         e->work.prompt_pairs += (double)count * (s->computed + count);
     a->first_row[index + 1] = b->rows;
+    if (s->scores && s->state == SEQUENCE_COMPUTING)
+        score_add(e, s, b->rows - count, count);
     e->batch_logits[index] = draws ? b->logit_rows : -1;
     // Each row of an answer has a token behind it; of a prompt only the last one.
     int32_t drawn = s->state == SEQUENCE_DECODING ? count : 1;
@@ -118,7 +120,8 @@ static sequence *prompt_next(const engine *e, sequence_class class)
     for (int32_t i = 0; i < e->running_count; i++) {
         sequence *s = e->running[i];
         bool taken = false;
-        if (s->state != SEQUENCE_COMPUTING || s->class != class || !s->joined)
+        if (s->state != SEQUENCE_COMPUTING || s->class != class || !s->joined ||
+            (s->scores && score_room(e) == 0))
             continue;
         for (int32_t k = 0; k < e->batch.sequences; k++)
             taken = taken || e->batch_sequences[k] == s;
@@ -135,6 +138,8 @@ static int32_t chunk_rows(const engine *e, const sequence *s, int32_t room, int3
     int32_t count = s->token_count - s->computed;
     if (count > e->settings.chunk_tokens)
         count = (int32_t)e->settings.chunk_tokens;
+    if (s->scores && count > score_room(e))
+        count = score_room(e);
     if (count > room)
         count = room;
     if (e->work.decode_context == 0 || e->settings.mixed_step_us == 0)
@@ -192,6 +197,7 @@ bool batch_compose(engine *e, engine_report *report)
         .logit_index = a->logit_index,
     };
     e->work = (cost_work){ 0 };
+    e->score_count = 0;
     join(e);
     pages_grow(e, report);
     for (int32_t i = 0; i < e->running_count; i++)

@@ -32,6 +32,7 @@ static const config_key keys[] = {
     { "engine.mixed_tokens", CONFIG_INT, AT(mixed_tokens), "128", 0, 65536, "tokens", "Tokens of prompts in a step that also has tokens of answers, at most; 0: as many as fit.", NULL },
     { "engine.mixed_step", CONFIG_DURATION, AT(mixed_step_us), "50ms", 0, 6e7, "", "Such a step takes only as many tokens of prompts (8 at least) as are predicted to be computed within this time; 0s: no limit.", NULL },
     { "engine.draft_tokens", CONFIG_INT, AT(draft_tokens), "32", 0, 4096, "tokens", "Guessed tokens of answers verified in one step at most; each takes room for a row of logits.", NULL },
+    { "engine.score_tokens", CONFIG_INT, AT(score_tokens), "32", 0, 4096, "tokens", "Prompt tokens whose own log-probabilities are reported, in one step at most; each takes room for a row of logits. 0: they are refused.", NULL },
     { "engine.batch_share", CONFIG_INT, AT(batch_share), "10", 1, 90, "percent", "Of a step's tokens of prompts, the part kept for the batch class while interactive prompts wait.", NULL },
     { "engine.growth_tokens", CONFIG_INT, AT(growth_tokens), "512", 0, 1e9, "tokens", "Room that every open answer must find to grow by when another sequence is let in; what grows beyond may be preempted.", NULL },
     { "engine.batching", CONFIG_STRING, AT(batching), "continuous", 0, 0, "", "static: sequences join only when all of the batch have ended; for comparisons.", batchings },
@@ -168,10 +169,14 @@ static size_t arena_lay_out(engine *e, char *base)
     a->first_row = arena_take(base, &used, n + 1, i32);
     a->lengths = arena_take(base, &used, n, i32);
     a->tables = arena_take(base, &used, n * (size_t)e->pages_per_sequence, i32);
-    a->logit_index = arena_take(base, &used, n + (size_t)e->settings.draft_tokens, i32);
+    size_t scores = (size_t)e->settings.score_tokens;
+    a->logit_index = arena_take(base, &used, n + (size_t)e->settings.draft_tokens + scores, i32);
     a->copy_pair = arena_take(base, &used, 2, i32);
     a->samples = arena_take(base, &used, n, sizeof *a->samples);
     a->results = arena_take(base, &used, n, sizeof *a->results);
+    a->score_samples = arena_take(base, &used, scores, sizeof *a->score_samples);
+    a->score_results = arena_take(base, &used, scores, sizeof *a->score_results);
+    a->score_biases = arena_take(base, &used, scores, sizeof *a->score_biases);
     for (size_t i = 0; i < n; i++) {
         sequence *s = &e->slots[i];
         s->counts = arena_take(base, &used, (size_t)e->counts_capacity, sizeof s->counts[0]);
@@ -192,6 +197,8 @@ static status arrays_open(engine *e, const model_config *c, error *failure)
     e->running = calloc(n, sizeof e->running[0]);
     e->preempted = calloc(n, sizeof e->preempted[0]);
     e->tokens = calloc(n + (size_t)e->settings.draft_tokens, sizeof e->tokens[0]);
+    e->scored = calloc((size_t)e->settings.score_tokens + 1, sizeof e->scored[0]);
+    e->scores = calloc((size_t)e->settings.score_tokens + 1, sizeof e->scores[0]);
     e->batch_sequences = calloc(n, sizeof e->batch_sequences[0]);
     e->batch_rows = calloc(n, sizeof e->batch_rows[0]);
     e->batch_logits = calloc(n, sizeof e->batch_logits[0]);
@@ -200,7 +207,7 @@ static status arrays_open(engine *e, const model_config *c, error *failure)
     e->sequence_page_ids = calloc(n * pages, sizeof e->sequence_page_ids[0]);
     e->sort_scratch = calloc(context, sizeof e->sort_scratch[0]);
     e->row = calloc((size_t)c->rows, sizeof e->row[0]);
-    if (!e->slots || !e->running || !e->preempted || !e->tokens || !e->batch_sequences ||
+    if (!e->scored || !e->scores || !e->slots || !e->running || !e->preempted || !e->tokens || !e->batch_sequences ||
         !e->batch_rows || !e->batch_logits || !e->drawing || !e->sequence_tokens ||
         !e->sequence_page_ids || !e->sort_scratch || !e->row)
         goto fail;
@@ -269,7 +276,8 @@ status engine_open(const engine_settings *settings, engine **opened, error *fail
     TRY(backend_start(e, settings, failure));
     TRY(cache_open(e, settings, &config, failure));
     TRY(arrays_open(e, &config, failure));
-    int32_t logit_rows = e->facts.max_sequences + (int32_t)settings->draft_tokens;
+    int32_t logit_rows =
+        e->facts.max_sequences + (int32_t)(settings->draft_tokens + settings->score_tokens);
     model_limits limits = { (int32_t)settings->step_tokens, logit_rows, e->facts.context };
     if (limits.logit_rows > limits.rows)
         limits.logit_rows = limits.rows;
@@ -309,6 +317,8 @@ void engine_close(engine *e)
     free(e->slots);
     free(e->running);
     free(e->preempted);
+    free(e->scored);
+    free(e->scores);
     free(e->tokens);
     free(e->batch_sequences);
     free(e->batch_rows);

@@ -61,6 +61,7 @@ typedef struct engine_settings {
     int64_t mixed_step_us; // such a step is predicted to end within it
     int64_t batch_share;   // percent of a step's rows of prompts kept for the batch class
     int64_t draft_tokens;  // rows of drafts in a step, at most
+    int64_t score_tokens;  // rows of prompts with scores in a step, at most; 0: none are given
     int64_t growth_tokens; // room that every open answer keeps when another sequence is opened
 } engine_settings;
 extern const config_section engine_config_section; // keys "engine.*" and security.zero_pages
@@ -120,6 +121,8 @@ typedef struct sequence_request {
     int32_t stop_id_count;
     backend_sample sampling; // seed, choice and parameters; counts, output_index and vocabulary are
                              // the engine's to fill
+    bool scores;             // report how likely every token of the prompt was, the first excepted;
+                             // no page of the prompt is taken from known prefixes
     bool logits_hash;        // report a 64-bit hash of the logits of every token (tests)
     hash128 prefix_salt;     // adapter and tenant; zero for none
     void *owner;             // the caller's, returned with every report
@@ -136,6 +139,13 @@ typedef struct engine_token {
     uint64_t logits_hash; // hash64_of the row's floats [vocabulary], seed 0; 0 where not asked for
 } engine_token;
 
+// How likely a token of a prompt was behind the tokens before it.
+typedef struct engine_score {
+    void *owner;             // of its sequence
+    int32_t position;        // of the token in the prompt, from 1
+    backend_sampled sampled; // `token` is the prompt's own
+} engine_score;
+
 // What one step did. Arrays belong to the engine and hold until the next step.
 typedef struct engine_report {
     int32_t rows; // tokens computed; 0: there was nothing to do
@@ -146,6 +156,8 @@ typedef struct engine_report {
     // were right, and so on.
     const engine_token *tokens;
     int32_t token_count;
+    const engine_score *scores; // those of one sequence lie together, in order
+    int32_t score_count;
     // Left the batch because a page was short. Their pages are given back already; they are still
     // open: the caller closes them and has them computed again.
     sequence *const *preempted;

@@ -40,6 +40,7 @@ struct sequence {
     int32_t chained; // pages known to the prefix index, or equal to known ones
     int32_t max_tokens, min_tokens;
     bool ignore_eos, logits_hash;
+    bool scores, unscored; // scores are wanted; a row of them held no number
     int32_t stop_ids[SEQUENCE_STOP_IDS_MAX];
     int32_t stop_id_count;
     backend_sample sampling;
@@ -54,10 +55,13 @@ typedef struct step_arrays {
     int32_t *first_row;                         // [max_sequences + 1]
     int32_t *lengths;                           // [max_sequences]
     int32_t *tables;                            // [max_sequences][pages_per_sequence]
-    int32_t *logit_index;                       // [max_sequences + draft_tokens]
+    int32_t *logit_index;                       // [max_sequences + draft_tokens + score_tokens]
     int32_t *copy_pair;                         // [2]
     backend_sample *samples;                    // [max_sequences]
     backend_sampled *results;                   // [max_sequences]
+    backend_sample *score_samples;              // [score_tokens]
+    backend_sampled *score_results;             // [score_tokens]
+    backend_token_bias *score_biases;           // [score_tokens]
 } step_arrays;
 
 struct engine {
@@ -91,6 +95,9 @@ struct engine {
     int32_t *sequence_tokens, *sequence_page_ids; // backing of the slots' arrays
     engine_token *tokens;                         // [max_sequences + draft_tokens] of the report
     sequence **preempted;                         // [max_sequences] of the report
+    sequence **scored;                            // [score_tokens] of the step
+    engine_score *scores;                         // [score_tokens] of the report
+    int32_t score_count;                          // of the step
     int32_t *sort_scratch;                        // [context]
     float *row;                                   // [head rows] for hashes of logits
     char level[16];
@@ -98,6 +105,14 @@ struct engine {
 
 // batch.c: fill e->batch for the next step, preempting where pages are short. False: nothing to do.
 bool batch_compose(engine *e, engine_report *report);
+
+// score.c
+// How many more rows of this step may have scores.
+int32_t score_room(const engine *e);
+// Of the next `count` rows of a prompt, which begin at row `first` of the step: ask for scores.
+void score_add(engine *e, sequence *s, int32_t first, int32_t count);
+// The forward pass has run: find the scores, and put them into the report.
+void score_collect(engine *e, engine_report *report);
 
 // sequence.c
 void sequence_leave(engine *e, sequence *s); // out of `running`

@@ -30,6 +30,9 @@ static status request_check(const engine *e, const sequence_request *r, error *f
         return error_set(failure, STATUS_INVALID, "min_tokens",
                          "min_tokens is %d; it must be 0 to max_tokens, %d", r->min_tokens,
                          r->max_tokens);
+    if (r->scores && e->settings.score_tokens == 0)
+        return error_set(failure, STATUS_UNSUPPORTED, "prompt_logprobs",
+                         "log-probabilities of prompts are not given here (engine.score_tokens 0)");
     for (int32_t i = 0; i < r->token_count; i++)
         if (r->tokens[i] < 0 || r->tokens[i] >= e->facts.vocabulary)
             return error_set(failure, STATUS_INVALID, "prompt",
@@ -109,7 +112,7 @@ static status pages_take(engine *e, sequence *s, const sequence_request *r)
     needed = needed < e->pages_per_sequence ? needed : e->pages_per_sequence;
     s->tenant = r->prefix_salt;
     s->chain = kv_reuse_seed(e->facts.numeric_id, e->kv.layout.name, page_tokens, r->prefix_salt);
-    if (e->reuse)
+    if (e->reuse && !r->scores)
         shared = kv_reuse_take(e->reuse, s->chain, r->tokens, (r->token_count - 1) / page_tokens,
                                s->pages, &s->chain);
     s->page_count = shared;
@@ -146,6 +149,8 @@ status engine_sequence_open(engine *e, const sequence_request *request, sequence
     s->class = request->class;
     s->joined = false;
     s->draft_count = s->drafted = s->accepted = 0;
+    s->scores = request->scores;
+    s->unscored = false;
     s->token_count = request->token_count;
     s->prompt_count = request->prompt_count;
     memcpy(s->tokens, request->tokens, (size_t)request->token_count * sizeof s->tokens[0]);
@@ -180,7 +185,7 @@ static void last_page_copy(engine *e, sequence *s)
 void sequence_prefix_extend(engine *e, sequence *s)
 {
     int32_t page_tokens = e->kv.layout.page_tokens;
-    if (!e->reuse || s->computed != s->reused || s->computed != s->chained * page_tokens)
+    if (!e->reuse || s->scores || s->computed != s->reused || s->computed != s->chained * page_tokens)
         return;
     while ((s->chained + 1) * page_tokens < s->token_count) {
         hash128 self;

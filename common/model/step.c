@@ -48,6 +48,8 @@ static void token_collect(engine *e, sequence *s, int32_t row, const backend_sam
         .logits_hash = s->logits_hash ? row_hash(e, row) : 0,
         .finish = SEQUENCE_FAILED,
     };
+    if (s->unscored)
+        token->sampled.token = -1;
     if (token->sampled.token >= 0) {
         sequence_publish(e, s);
         token->finish = sampler_finish_of(e, s, token->sampled.token);
@@ -112,6 +114,7 @@ void engine_step(engine *e, engine_report *report)
         model_forward(e->model, e->queue, &e->kv, &e->batch);
     e->table->step_end(e->queue);
     fault_logits(e);
+    score_collect(e, report);
     int32_t count = drawing_begin(e, report);
     for (int32_t round = 0; round == 0 || count > 0; round++) {
         draw(e, count, round);
