@@ -95,48 +95,65 @@ static void append_tops(const answer *a, const stream *s, const stream_token *t,
     buffer_append_byte(out, '}');
 }
 
-static void append_completion_logprobs(const answer *a, const stream *s, const stream_part *part,
-                                       buffer *out)
+// Entries of a chunk: `lead` tokens of the prompt, then those of the part.
+static const stream_token *entry_at(const stream *s, const stream_part *part, size_t lead, size_t i)
 {
+    return i < lead ? &s->scores[i] : &s->tokens[part->first + i - lead];
+}
+
+static void append_completion_logprobs(const answer *a, const stream *s, const stream_part *part,
+                                       size_t lead, buffer *out)
+{
+    size_t count = lead + part->last - part->first;
     buffer_append_text(out, "{\"tokens\":[");
-    for (size_t i = part->first; i < part->last; i++) {
-        if (i > part->first)
+    for (size_t i = 0; i < count; i++) {
+        if (i > 0)
             buffer_append_byte(out, ',');
-        append_token_text(out, tokenizer_token_bytes(s->decoder.tokens, s->tokens[i].id));
+        append_token_text(out,
+                          tokenizer_token_bytes(s->decoder.tokens, entry_at(s, part, lead, i)->id));
     }
     buffer_append_text(out, "],\"token_logprobs\":[");
-    for (size_t i = part->first; i < part->last; i++) {
-        if (i > part->first)
+    for (size_t i = 0; i < count; i++) {
+        if (i > 0)
             buffer_append_byte(out, ',');
-        append_logprob(out, s->tokens[i].logprob);
+        if (i == 0 && lead > 0) // nothing came before it
+            buffer_append_text(out, "null");
+        else
+            append_logprob(out, entry_at(s, part, lead, i)->logprob);
     }
     buffer_append_text(out, "],\"top_logprobs\":");
     if (a->request->top_logprobs > 0) {
         buffer_append_byte(out, '[');
-        for (size_t i = part->first; i < part->last; i++) {
-            if (i > part->first)
+        for (size_t i = 0; i < count; i++) {
+            if (i > 0)
                 buffer_append_byte(out, ',');
-            append_tops(a, s, &s->tokens[i], out);
+            if (i == 0 && lead > 0)
+                buffer_append_text(out, "null");
+            else
+                append_tops(a, s, entry_at(s, part, lead, i), out);
         }
         buffer_append_byte(out, ']');
     } else {
         buffer_append_text(out, "null");
     }
     buffer_append_text(out, ",\"text_offset\":[");
-    for (size_t i = part->first; i < part->last; i++)
-        buffer_printf(out, i > part->first ? ",%zu" : "%zu", s->tokens[i].character_begin);
+    for (size_t i = 0; i < count; i++)
+        buffer_printf(out, i > 0 ? ",%zu" : "%zu", entry_at(s, part, lead, i)->character_begin);
     buffer_append_text(out, "]}");
 }
 
-static void append_logprobs(const answer *a, const stream *s, const stream_part *part, buffer *out)
+// `first`: it is the beginning of the choice, where an echoed prompt stands.
+static void append_logprobs(const answer *a, const stream *s, const stream_part *part, bool first,
+                            buffer *out)
 {
+    size_t lead = first && s->scores ? s->prompt->count : 0;
     buffer_append_text(out, ",\"logprobs\":");
-    if (!a->request->logprobs || (part->first == part->last && s->billed > 0))
+    if (!a->request->logprobs || (part->first == part->last && lead == 0 && s->billed > 0))
         buffer_append_text(out, "null");
     else if (a->request->kind == REQUEST_CHAT)
         append_chat_logprobs(a, s, part, out);
     else
-        append_completion_logprobs(a, s, part, out);
+        append_completion_logprobs(a, s, part, lead, out);
 }
 
 // ---- the common parts -------------------------------------------------------------------------
@@ -260,7 +277,7 @@ static void write_chunk(const answer *a, answer_choice *c, buffer *out)
     append_head(a, c->fingerprint, is_chat(a) ? "chat.completion.chunk" : "text_completion", out);
     buffer_printf(out, "{\"index\":%zu,", c->index);
     append_delta(a, s, part.text, !had_begun, out);
-    append_logprobs(a, s, &part, out);
+    append_logprobs(a, s, &part, !had_begun, out);
     append_finish(s, out);
     append_hashes(a, s, part.first, s->done ? s->billed : part.last, out);
     buffer_append_text(out, "}]}\n\n");
@@ -311,7 +328,7 @@ static void write_whole_choice(const answer *a, answer_choice *c, buffer *out)
     stream_part part = stream_take(c->stream);
     buffer_printf(out, "{\"index\":%zu,", c->index);
     append_text(a, c->stream, part.text, out);
-    append_logprobs(a, c->stream, &part, out);
+    append_logprobs(a, c->stream, &part, true, out);
     append_finish(c->stream, out);
     append_hashes(a, c->stream, part.first, c->stream->billed, out);
     buffer_append_byte(out, '}');

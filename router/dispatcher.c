@@ -187,7 +187,8 @@ status dispatcher_tickets(dispatcher *d, exchange *x, registry_worker *decode,
     t.spare_tokens = x->moving ? MIGRATION_SPARE : 0;
     t.tokens = d->scratch.ids;
     t.prompt_count = (uint32_t)x->prompt->tokens.count;
-    t.max_tokens = (uint32_t)x->prompt->max_tokens;
+    t.max_tokens = x->prompt->max_tokens ? (uint32_t)x->prompt->max_tokens : 1;
+    t.prompt_scores = stream_lacks_scores(&x->stream);
     t.min_tokens = (uint32_t)x->request->min_tokens;
     t.ignore_eos = x->request->ignore_eos;
     t.n_stop_ids = x->request->stop_id_count;

@@ -286,6 +286,12 @@ static void on_update(dispatcher *d, registry_worker *w, const message_token_upd
             gap_retry(d, x, w, STREAM_GAP);
         return;
     }
+    if (stream_lacks_scores(&x->stream)) {
+        error_set(&x->last_failure, STATUS_PEER_PROTOCOL, "",
+                  "worker %s gave no log-probabilities of the prompt", w->name);
+        dispatcher_retry(d, x, "no_scores", w->serial, false);
+        return;
+    }
     size_t known = x->stream.received.count;
     stream_result result = stream_push(&x->stream, u);
     if (result == STREAM_GAP || result == STREAM_BROKEN) {
@@ -312,6 +318,14 @@ static void on_update(dispatcher *d, registry_worker *w, const message_token_upd
     id.number = number;
     if (replay && exchange_find(d, &id) == x)
         early_replay(d, x);
+}
+
+static void on_scores(dispatcher *d, registry_worker *w, const Penstock__PromptScores *m)
+{
+    exchange *x = report_target(d, w, m->request, m->attempt);
+    stream_result result = x ? stream_scores_push(&x->stream, m) : STREAM_NOTHING;
+    if (result == STREAM_GAP || result == STREAM_BROKEN)
+        gap_retry(d, x, w, result);
 }
 
 static void on_failed(dispatcher *d, registry_worker *w, const message_request_id *id,
@@ -373,6 +387,9 @@ void dispatcher_on_message(registry_worker *w, const message_to_router *m, void 
     case PENSTOCK__TO_ROUTER__BODY_TOKENS:
         for (size_t i = 0; i < m->tokens->n_updates; i++)
             on_update(d, w, m->tokens->updates[i]);
+        break;
+    case PENSTOCK__TO_ROUTER__BODY_SCORES:
+        on_scores(d, w, m->scores);
         break;
     case PENSTOCK__TO_ROUTER__BODY_REFUSED:
         on_failed(d, w, m->refused->request, m->refused->attempt, m->refused->code,

@@ -113,7 +113,7 @@ static status length_resolve(const request_rules *rules, const request *r, reque
                          r->kind == REQUEST_CHAT ? "resulted in" : "has",
                          (unsigned long long)prompt);
     uint64_t room = context - prompt;
-    p->max_tokens = r->max_tokens ? r->max_tokens : (int64_t)room;
+    p->max_tokens = r->max_tokens < 0 ? (int64_t)room : r->max_tokens;
     if ((uint64_t)p->max_tokens > room)
         return error_set(
             failure, STATUS_CONTEXT_LENGTH, "max_tokens",

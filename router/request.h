@@ -34,7 +34,7 @@ typedef struct request_sampling {
 // A prompt as the model sees it: made once, shared by all sequences that begin with it.
 typedef struct request_prompt {
     token_list tokens;
-    int64_t max_tokens; // of each answer: at least 1, fits the context behind the prompt
+    int64_t max_tokens; // of each answer: fits the context behind the prompt; 0 only with echo
 } request_prompt;
 
 // One request. Owns its memory; request_close frees it.
@@ -47,7 +47,7 @@ typedef struct request {
     int64_t n;           // choices that are shown of each prompt
     size_t choices;      // sequences of each prompt: n, or best_of where more compete to be shown
     request_sampling sampling;
-    int64_t max_tokens; // as asked for; 0: whatever fits
+    int64_t max_tokens; // as asked for; -1: whatever fits
     int64_t min_tokens;
     int64_t priority;
     double timeout_s; // 0: the router's own
@@ -59,6 +59,7 @@ typedef struct request {
     int32_t *bias_tokens; // [bias_count], ascending
     float *biases;        // [bias_count]
     size_t bias_count;
+    bool echo; // the answer begins with the prompt, whose log-probabilities are asked for as well
     bool logprobs;
     int64_t top_logprobs;
     bool logits_hash;

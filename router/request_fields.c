@@ -31,8 +31,8 @@ static const request_field fields[] = {
     { "frequency_penalty", BOTH, FIELD_NUMBER, AT(sampling.frequency_penalty), 0, -2, 2 },
     { "presence_penalty",      BOTH,       FIELD_NUMBER,  AT(sampling.presence_penalty), 0, -2, 2 },
     // The second of the two wins where both are given.
-    { "max_tokens",            BOTH,       FIELD_INTEGER, AT(max_tokens), 0, 1, 9.3e18 },
-    { "max_completion_tokens", BOTH,       FIELD_INTEGER, AT(max_tokens), 0, 1, 9.3e18 },
+    { "max_tokens",            BOTH,       FIELD_INTEGER, AT(max_tokens), -1, 0, 9.3e18 },
+    { "max_completion_tokens", BOTH,       FIELD_INTEGER, AT(max_tokens), -1, 1, 9.3e18 },
     { "min_tokens",            BOTH,       FIELD_INTEGER, AT(min_tokens), 0, 0, 9.3e18 },
     { "n",                     BOTH,       FIELD_INTEGER, AT(n), 1, 1, 1e6 },
     { "best_of",               COMPLETION, FIELD_INTEGER, AT(best_of), 0, 1, 1e6 },
@@ -41,6 +41,7 @@ static const request_field fields[] = {
     { "ignore_eos",            BOTH,       FIELD_BOOL,    AT(ignore_eos), 0, 0, 0 },
     { "skip_special_tokens",   BOTH,       FIELD_BOOL,    AT(skip_special_tokens), 1, 0, 0 },
     { "stream",                BOTH,       FIELD_BOOL,    AT(stream), 0, 0, 0 },
+    { "echo",                  COMPLETION, FIELD_BOOL,    AT(echo), 0, 0, 0 },
     { "logits_hash",           BOTH,       FIELD_BOOL,    AT(logits_hash), 0, 0, 0 },
     { "logprobs",              CHAT,       FIELD_BOOL,    AT(logprobs), 0, 0, 0 },
     { "add_generation_prompt",  CHAT,       FIELD_BOOL,    AT(add_generation_prompt), 1, 0, 0 },
@@ -79,7 +80,6 @@ static const struct {
     const char *name;
     const char *neutral;
 } refused_fields[] = {
-    { "echo", "false" },
     { "suffix", "\"\"" },
     { "functions", "[]" },
     { "function_call", "\"none\"" },
@@ -192,10 +192,10 @@ static status refusals_check(json_t *body, error *failure)
     return STATUS_OK;
 }
 
-static bool name_is_known(const char *name)
+static bool name_is_known(const char *name, unsigned kind)
 {
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
-        if (strcmp(name, fields[i].name) == 0)
+        if ((fields[i].kinds & kind) && strcmp(name, fields[i].name) == 0)
             return true;
     for (size_t i = 0; i < sizeof other_fields / sizeof *other_fields; i++)
         if (strcmp(name, other_fields[i]) == 0)
@@ -244,6 +244,9 @@ static status fields_agree(const request_rules *rules, json_t *body, request *r,
 {
     if (r->sampling.top_k < 0)
         r->sampling.top_k = 0;
+    if (r->max_tokens == 0 && !r->echo)
+        return error_set(failure, STATUS_INVALID, "max_tokens",
+                         "max_tokens is 0; right is at least 1, or 0 with \"echo\": true");
     r->choices = (size_t)(r->best_of ? r->best_of : r->n);
     if (r->choices < (size_t)r->n)
         return error_set(failure, STATUS_INVALID, "best_of",
@@ -287,7 +290,7 @@ status request_fields_parse(const request_rules *rules, json_t *body, request *r
     TRY(fields_agree(rules, body, r, failure));
     const char *name;
     json_t *value;
-    json_object_foreach(body, name, value) r->unknown_fields += !name_is_known(name);
+    json_object_foreach(body, name, value) r->unknown_fields += !name_is_known(name, kind);
 fail:
     return result;
 }

@@ -1,4 +1,4 @@
-#include "router/stream.h"
+#include "router/stream_private.h"
 
 #include <stdlib.h>
 
@@ -25,6 +25,7 @@ void stream_close(stream *s)
     free(s->tokens);
     free(s->top_ids);
     free(s->top_logprobs);
+    free(s->scores);
     stop_close(s->stops);
     buffer_close(&s->text);
     buffer_close(&s->raw);
@@ -64,7 +65,7 @@ static bool tops_reserve(stream *s, size_t extra)
     return true;
 }
 
-static size_t count_characters(slice text)
+size_t stream_characters(slice text)
 {
     size_t count = 0;
     for (size_t i = 0; i < text.size; i++)
@@ -85,7 +86,7 @@ static bool text_push(stream *s)
 {
     slice fresh = buffer_slice(&s->raw);
     s->raw_size += fresh.size;
-    s->raw_characters += count_characters(fresh);
+    s->raw_characters += stream_characters(fresh);
     size_t before = s->text.size;
     bool stopped = fresh.size > 0 && stop_push(s->stops, fresh, &s->text);
     buffer_clear(&s->raw);
@@ -117,14 +118,10 @@ static void stream_finish(stream *s, Penstock__Finish finish)
         tool_answer_end(s->parts);
 }
 
-// Take one new token. `ends`: it is the id that ended the generation, so its text is not part of
-// the answer.
-static stream_result token_push(stream *s, const message_token *t, bool ends)
+bool stream_token_fill(stream *s, const message_token *t, stream_token *entry)
 {
-    if (s->received.count >= s->max_tokens || !tokens_reserve(s) ||
-        !tops_reserve(s, t->n_top_ids) || !token_list_append(&s->received, t->id))
-        return STREAM_BROKEN;
-    stream_token *entry = &s->tokens[s->received.count - 1];
+    if (!tops_reserve(s, t->n_top_ids))
+        return false;
     *entry = (stream_token){ .id = t->id,
                              .logprob = t->logprob,
                              .logits_hash = t->logits_hash,
@@ -135,6 +132,18 @@ static stream_result token_push(stream *s, const message_token *t, bool ends)
         s->top_ids[s->top_count] = t->top_ids[i];
         s->top_logprobs[s->top_count++] = i < t->n_top_logprobs ? t->top_logprobs[i] : 0;
     }
+    return true;
+}
+
+// Take one new token. `ends`: it is the id that ended the generation, so its text is not part of
+// the answer.
+static stream_result token_push(stream *s, const message_token *t, bool ends)
+{
+    if (s->received.count >= s->max_tokens || !tokens_reserve(s) ||
+        !stream_token_fill(s, t, &s->tokens[s->received.count]) ||
+        !token_list_append(&s->received, t->id))
+        return STREAM_BROKEN;
+    stream_token *entry = &s->tokens[s->received.count - 1];
     s->billed = s->received.count;
     if (ends) {
         entry->text_end = s->raw_size;
@@ -162,6 +171,10 @@ stream_result stream_push(stream *s, const message_token_update *update)
     if (update->first_index > known)
         return STREAM_GAP;
     bool final = update->finish != PENSTOCK__FINISH__FINISH_NONE;
+    if (s->max_tokens == 0) { // nothing but the prompt was wanted; workers draw one token at least
+        stream_finish(s, PENSTOCK__FINISH__FINISH_LENGTH);
+        return STREAM_DONE;
+    }
     for (size_t i = known - update->first_index; i < update->n_tokens; i++) {
         bool ends = i + 1 == update->n_tokens && update->finish == PENSTOCK__FINISH__FINISH_STOP;
         result = token_push(s, update->tokens[i], ends);

@@ -49,8 +49,12 @@ typedef struct stream {
     size_t visible;      // tokens that may have entries: the ending id is not among them
     bool done;
     Penstock__Finish finish; // where done
-    bool stopped_by_text;    // a stop string, or the end of the one call that was wanted
-    tool_answer *parts;      // NULL: the answer is nothing but text
+    // Of a request that echoes its prompt with log-probabilities; else NULL.
+    stream_token *scores; // [prompt tokens], the first of which has no log-probability
+    size_t score_count;   // known, the first one included
+    const token_list *prompt;
+    bool stopped_by_text; // a stop string, or the end of the one call that was wanted
+    tool_answer *parts;   // NULL: the answer is nothing but text
 } stream;
 
 typedef enum stream_result {
@@ -66,6 +70,14 @@ typedef enum stream_result {
 status stream_begin(stream *s, const request *r, size_t max_tokens, const tokenizer *tokens);
 void stream_close(stream *s);
 stream_result stream_push(stream *s, const message_token_update *update);
+
+// The answer begins with the text of its prompt, which must outlive the stream; before the first
+// push. With log-probabilities the stream waits for their scores. STATUS_NO_MEMORY.
+status stream_echo(stream *s, const token_list *prompt);
+// Scores of the prompt, taken in as tokens are. STREAM_DONE does not occur.
+stream_result stream_scores_push(stream *s, const Penstock__PromptScores *scores);
+// Whether some are missing: no token may come before.
+bool stream_lacks_scores(const stream *s);
 
 // What is new since the last take, for one chunk: the text (valid until the next push or take) and
 // the entries [first, last) of `tokens` whose text is out.

@@ -221,6 +221,15 @@ static status check_update(const void *message, error *failure)
     return STATUS_OK;
 }
 
+static status check_scores(const void *message, error *failure)
+{
+    const Penstock__PromptScores *m = message;
+    RULE(m->n_tokens >= 1 && m->n_tokens <= TOKENS_PER_UPDATE_MAX, "scores.tokens", "1 to 4096");
+    RULE(m->first_position >= 1 && m->first_position <= INT32_MAX - TOKENS_PER_UPDATE_MAX,
+         "scores.first_position", "nothing comes before the first token");
+    return STATUS_OK;
+}
+
 static status check_batch(const void *message, error *failure)
 {
     const Penstock__TokenBatch *m = message;
@@ -320,6 +329,7 @@ static const struct rule {
     { &penstock__failed__descriptor,          check_failed_message },
     { &penstock__token_update__descriptor,    check_update },
     { &penstock__token_batch__descriptor,     check_batch },
+    { &penstock__prompt_scores__descriptor,   check_scores },
     { &penstock__worker_beat__descriptor,     check_beat },
     { &penstock__order__descriptor,           check_order },
     { &penstock__order_answer__descriptor,    check_order_answer },

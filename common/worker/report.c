@@ -109,6 +109,62 @@ typedef struct token_row {
     float top_logprobs[BACKEND_TOP_MAX];
 } token_row;
 
+static void token_fill(token_row *t, const backend_sampled *sampled)
+{
+    size_t count = 0;
+    t->next = -1;
+    penstock__token__init(&t->token);
+    t->token.id = sampled->token;
+    t->token.logprob = sampled->logprob;
+    while (count < BACKEND_TOP_MAX && sampled->top_tokens[count] >= 0) {
+        t->top_ids[count] = sampled->top_tokens[count];
+        t->top_logprobs[count] = sampled->top_logprobs[count];
+        count++;
+    }
+    t->token.n_top_ids = t->token.n_top_logprobs = count;
+    t->token.top_ids = t->top_ids;
+    t->token.top_logprobs = t->top_logprobs;
+}
+
+#define SCORES_TOLD 32 // in one message
+
+static void scores_send(const engine_score *scores, size_t count)
+{
+    const job *j = scores[0].owner;
+    token_row rows[SCORES_TOLD];
+    Penstock__Token *list[SCORES_TOLD];
+    Penstock__PromptScores told = PENSTOCK__PROMPT_SCORES__INIT;
+    Penstock__RequestId id = request_id(&j->key);
+    message_to_router message = PENSTOCK__TO_ROUTER__INIT;
+    if (j->router == NULL)
+        return;
+    for (size_t i = 0; i < count; i++) {
+        token_fill(&rows[i], &scores[i].sampled);
+        list[i] = &rows[i].token;
+    }
+    told.request = &id;
+    told.attempt = j->key.attempt;
+    told.first_position = (uint32_t)scores[0].position;
+    told.n_tokens = count;
+    told.tokens = list;
+    message.body_case = PENSTOCK__TO_ROUTER__BODY_SCORES;
+    message.scores = &told;
+    worker_send(j->router, &message);
+}
+
+void report_scores(const engine_report *report)
+{
+    int32_t count = 0;
+    for (int32_t i = 0; i < report->score_count; i += count) {
+        const engine_score *first = &report->scores[i];
+        count = 1;
+        while (count < SCORES_TOLD && i + count < report->score_count &&
+               first[count].owner == first->owner)
+            count++;
+        scores_send(first, (size_t)count);
+    }
+}
+
 typedef struct row {
     worker_router *router; // NULL: sent
     const job *job;
@@ -172,30 +228,17 @@ static Penstock__Finish finish_of(sequence_finish finish)
 
 static void token_add(report_batch *b, row *r, const engine_token *from)
 {
-    const backend_sampled *sampled = &from->sampled;
     CHECK(b->token_count < b->capacity);
     int32_t index = b->token_count++;
     token_row *t = &b->tokens[index];
-    t->next = -1;
+    token_fill(t, &from->sampled);
+    t->token.logits_hash = from->logits_hash;
     if (r->first < 0)
         r->first = index;
     else
         b->tokens[r->last].next = index;
     r->last = index;
     r->update.n_tokens++;
-    penstock__token__init(&t->token);
-    t->token.id = sampled->token;
-    t->token.logprob = sampled->logprob;
-    t->token.logits_hash = from->logits_hash;
-    size_t count = 0;
-    while (count < BACKEND_TOP_MAX && sampled->top_tokens[count] >= 0) {
-        t->top_ids[count] = sampled->top_tokens[count];
-        t->top_logprobs[count] = sampled->top_logprobs[count];
-        count++;
-    }
-    t->token.n_top_ids = t->token.n_top_logprobs = count;
-    t->token.top_ids = t->top_ids;
-    t->token.top_logprobs = t->top_logprobs;
 }
 
 // The row of a job in this batch; a new one where it has none.

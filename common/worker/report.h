@@ -11,6 +11,9 @@ void report_handed_over(const job *j, uint64_t bytes);
 // The answer to an order; `failure` NULL: it is accepted.
 void report_order(worker_router *router, uint64_t id, const error *failure);
 
+// The scores of a step, whose owners are jobs. Before its tokens are told.
+void report_scores(const engine_report *report);
+
 // Collects the tokens of a step and sends one message per router. Memory is taken once, for
 // `tokens` of a step.
 typedef struct report_batch report_batch;

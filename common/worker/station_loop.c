@@ -157,6 +157,7 @@ static void step(station *s)
         return;
     count_step(s, &report);
     begun_stamp(s);
+    report_scores(&report);
     s->role->stepped(s, &report);
     report_batch_send(s->batch);
     for (int32_t i = 0; i < report.preempted_count; i++) {

@@ -49,6 +49,7 @@ status ticket_read(const message_ticket *ticket, sequence_mode mode, void *owner
         .ignore_eos = ticket->ignore_eos,
         .stop_id_count = (int32_t)ticket->n_stop_ids,
         .sampling = sampling_read(ticket->sampling, biases),
+        .scores = ticket->prompt_scores,
         .logits_hash = ticket->logits_hash,
         .owner = owner,
     };

@@ -49,7 +49,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     CHECK(r.prompt_count > 0 && r.choices > 0 && r.stops && r.priority >= 0 && r.priority <= 1);
     for (size_t k = 0; k < r.prompt_count; k++) {
         const request_prompt *p = &r.prompts[k];
-        CHECK(p->tokens.count > 0 && p->max_tokens > 0 && r.min_tokens <= p->max_tokens);
+        CHECK(p->tokens.count > 0 && p->max_tokens >= !r.echo && r.min_tokens <= p->max_tokens);
         CHECK(p->tokens.count + (size_t)p->max_tokens <= context);
         for (size_t i = 0; i < p->tokens.count; i++)
             CHECK(p->tokens.ids[i] >= 0 && p->tokens.ids[i] < vocabulary);

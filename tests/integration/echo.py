@@ -1,0 +1,92 @@
+#!/usr/bin/env python3
+# tags: integration model
+# limit: 240
+"""A prompt that is echoed with its log-probabilities on a real cluster: the same numbers as when the text was drawn, whoever computes it,
+whatever is known already, and when the worker dies over it."""
+import os
+import sys
+import threading
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "harness"))
+from cluster import Cluster, check, main, need_model  # noqa: E402
+
+PROMPT = "Once upon a time there was a small house at the edge of the forest. "
+
+
+def ask(cluster, **more):
+    return cluster.json("POST", "/v1/completions", {"model": cluster.model_name(), "prompt": PROMPT, "max_tokens": 0, "temperature": 0,
+                                                    **more})
+
+
+def scores_of(choice):
+    lp = choice["logprobs"]
+    check(len(lp["tokens"]) == len(lp["token_logprobs"]) == len(lp["text_offset"]), f"{lp}")
+    check(lp["token_logprobs"][0] is None and all(x < 0 for x in lp["token_logprobs"][1:]), f"{lp['token_logprobs']}")
+    return lp
+
+
+def drawn_and_scored_are_equal(cluster):
+    drawn = ask(cluster, max_tokens=40, logprobs=2, ignore_eos=True)
+    text = drawn["choices"][0]["text"]
+    made = drawn["choices"][0]["logprobs"]
+    for label, more in (("first", {}), ("again", {}), ("with one token", {"max_tokens": 1})):
+        answer = ask(cluster, prompt=PROMPT + text, echo=True, logprobs=2, **more)
+        choice, usage = answer["choices"][0], answer["usage"]
+        lp = scores_of(choice)
+        end = len(lp["tokens"]) - (1 if more else 0)
+        begin = end - len(made["tokens"])
+        check(lp["tokens"][begin:end] == made["tokens"], f"{label}: tokens {lp['tokens'][begin:end]} are not {made['tokens']}")
+        check(lp["token_logprobs"][begin:end] == made["token_logprobs"], f"{label}: {lp['token_logprobs'][begin:end]}")
+        check(lp["top_logprobs"][begin:end] == made["top_logprobs"] and lp["top_logprobs"][0] is None, f"{label}: top_logprobs")
+        check(choice["text"].startswith(PROMPT + text) and choice["finish_reason"] == "length", f"{label}: {choice['text']!r}")
+        check(all(choice["text"][o:].startswith(t) for o, t in zip(lp["text_offset"], lp["tokens"])), f"{label}: {lp['text_offset']}")
+        check(usage["completion_tokens"] == (1 if more else 0) and usage["prompt_tokens"] == end, f"{label}: {usage}")
+        check(usage["prompt_tokens_details"]["cached_tokens"] == 0, f"{label}: scores of known pages")
+        if not more:
+            check(choice["text"] == PROMPT + text, f"{label}: something follows the prompt: {choice['text']!r}")
+    events = cluster.stream("/v1/completions", {"model": cluster.model_name(), "prompt": PROMPT + text, "echo": True, "logprobs": 2,
+                                                "max_tokens": 3, "temperature": 0, "stream": True})[:-1]
+    whole = ask(cluster, prompt=PROMPT + text, echo=True, logprobs=2, max_tokens=3)["choices"][0]
+    check("".join(e["choices"][0]["text"] for e in events) == whole["text"], "streamed text")
+    for member in ("tokens", "token_logprobs", "top_logprobs", "text_offset"):
+        parts = sum((e["choices"][0]["logprobs"][member] for e in events if e["choices"][0]["logprobs"]), [])
+        check(parts == whole["logprobs"][member], f"streamed {member}: {parts}")
+    return PROMPT + text, ask(cluster, prompt=PROMPT + text, echo=True, logprobs=2)["choices"][0]
+
+
+def text_alone(cluster):
+    check(ask(cluster, echo=True)["choices"][0]["text"] == PROMPT, "the prompt alone")
+    two = ask(cluster, prompt=["One", "Two and"], echo=True, max_tokens=2, n=2, logprobs=0)
+    check([c["text"].startswith(p) for c, p in zip(two["choices"], ["One", "One", "Two and", "Two and"])] == [True] * 4, f"{two}")
+    for body, param in (({"max_tokens": 0}, "max_tokens"), ({"max_tokens": -1}, "max_tokens"), ({"echo": 1}, "echo")):
+        error = cluster.json("POST", "/v1/completions", {"model": cluster.model_name(), "prompt": PROMPT, **body}, expect=400)["error"]
+        check(error["param"] == param, f"{body}: {error}")
+
+
+def a_killed_worker_changes_nothing(cluster, text, expected):
+    """The prefill worker dies over the prompt; from then on the decode worker computes prompts itself."""
+    long = text * 6
+    truth = ask(cluster, prompt=long, echo=True, logprobs=1)["choices"][0]
+    found = []
+    thread = threading.Thread(target=lambda: found.append(ask(cluster, prompt=long, echo=True, logprobs=1)["choices"][0]))
+    thread.start()
+    cluster.until("it is placed", lambda: cluster.state()["requests_running"] > 0)
+    cluster.of("prefill")[0].kill()
+    thread.join()
+    check(found and found[0] == truth, "the scores are others after a worker was killed")
+    check(ask(cluster, prompt=text, echo=True, logprobs=2)["choices"][0] == expected, "the scores are others by the decode worker")
+
+
+def test():
+    with Cluster(1, 1) as cluster:
+        text, expected = drawn_and_scored_are_equal(cluster)
+        print("drawn and scored are equal")
+        text_alone(cluster)
+        print("text alone is right")
+        a_killed_worker_changes_nothing(cluster, text, expected)
+        print("a killed worker changes nothing")
+        cluster.check_idle()
+
+
+need_model()
+main(test)
