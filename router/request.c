@@ -159,8 +159,10 @@ status request_parse(const request_rules *given, request_kind kind, slice text,
     TRY(request_bias_parse(rules, body, &r, failure));
     TRY(request_prompt_parse(rules, body, e->of[r.model->index], &r, failure));
     TRY(choices_check(rules, &r, failure));
-    for (size_t i = 0; i < r.prompt_count; i++)
+    for (size_t i = 0; i < r.prompt_count; i++) {
+        token_list_fit(&r.prompts[i].tokens);
         TRY(length_resolve(rules, &r, &r.prompts[i], failure));
+    }
     json_decref(body);
     *parsed = r;
     return STATUS_OK;

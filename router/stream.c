@@ -4,7 +4,9 @@
 
 status stream_begin(stream *s, const request *r, size_t max_tokens, const tokenizer *tokens)
 {
-    *s = (stream){ .request = r, .max_tokens = max_tokens };
+    *s = (stream){ .request = r,
+                   .max_tokens = max_tokens,
+                   .notes = r->logprobs || r->logits_hash || r->choices > (size_t)r->n };
     s->decoder = detokenizer_continue(tokens, !r->skip_special_tokens);
     status result = stop_open_again(r->stops, &s->stops);
     if (result != STATUS_OK || (r->tools.format == TOOL_FORMAT_NONE && !r->reasons))
@@ -37,7 +39,7 @@ void stream_close(stream *s)
 
 static bool tokens_reserve(stream *s)
 {
-    if (s->received.count < s->token_capacity)
+    if (!s->notes || s->received.count < s->token_capacity)
         return true;
     size_t capacity = s->token_capacity ? 2 * s->token_capacity : 32;
     stream_token *grown = realloc(s->tokens, capacity * sizeof *grown);
@@ -135,24 +137,29 @@ bool stream_token_fill(stream *s, const message_token *t, stream_token *entry)
     return true;
 }
 
+static void text_end_note(stream *s)
+{
+    if (s->notes)
+        s->tokens[s->received.count - 1].text_end = s->raw_size;
+}
+
 // Take one new token. `ends`: it is the id that ended the generation, so its text is not part of
 // the answer.
 static stream_result token_push(stream *s, const message_token *t, bool ends)
 {
     if (s->received.count >= s->max_tokens || !tokens_reserve(s) ||
-        !stream_token_fill(s, t, &s->tokens[s->received.count]) ||
+        (s->notes && !stream_token_fill(s, t, &s->tokens[s->received.count])) ||
         !token_list_append(&s->received, t->id))
         return STREAM_BROKEN;
-    stream_token *entry = &s->tokens[s->received.count - 1];
     s->billed = s->received.count;
     if (ends) {
-        entry->text_end = s->raw_size;
+        text_end_note(s);
         return STREAM_MORE;
     }
     if (detokenizer_push(&s->decoder, t->id, &s->raw) != STATUS_OK)
         return STREAM_BROKEN;
     s->stopped_by_text = text_push(s);
-    entry->text_end = s->raw_size;
+    text_end_note(s);
     s->visible = s->received.count;
     if (s->parts && s->parts->no_memory)
         return STREAM_BROKEN;
@@ -205,7 +212,7 @@ static bool entry_is_out(const stream *s, size_t index)
 stream_part stream_take(stream *s)
 {
     size_t last = s->taken_tokens;
-    while (last < s->visible && entry_is_out(s, last))
+    while (s->notes && last < s->visible && entry_is_out(s, last))
         last++;
     stream_part part = { buffer_slice(&s->text), s->taken_tokens, last };
     s->taken_tokens = last;

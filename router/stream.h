@@ -33,8 +33,9 @@ typedef struct stream {
     stop *stops; // its own: the request's strings
     detokenizer decoder;
     token_list received; // generated tokens in order, earlier attempts included
-    stream_token *tokens;
-    size_t token_capacity; // of tokens; as many are used as were received
+    bool notes;            // the request asks for more than text, or its choices are ranked
+    stream_token *tokens;  // with notes, one of each that was received; else NULL
+    size_t token_capacity; // of tokens
     int32_t *top_ids;
     float *top_logprobs;
     size_t top_count, top_capacity;

@@ -109,15 +109,10 @@ static void connection_refuse(http_connection *c, int status_code, const char *t
     http_respond_error(c->request, status_code, NULL, NULL, NULL, text);
 }
 
-// The head is whole: everything that can be judged without the body. False: an answer was sent.
+// Everything that can be judged without the body. False: an answer was sent.
 static bool request_judge_head(http_connection *c, http_request *r)
 {
     const http_settings *limits = c->server->settings;
-    http_refusal refusal;
-    if (!http_head_parse(r->head_bytes.data, r->head_bytes.size, &r->head, &refusal)) {
-        connection_refuse(c, refusal.status, refusal.text);
-        return false;
-    }
     bool has_body = r->head.chunked || r->head.length > 0;
     // Until the body is read, an answer ends the connection: the client may be sending still.
     c->keep_alive = false;
@@ -149,6 +144,8 @@ static bool request_judge_head(http_connection *c, http_request *r)
 
 static void request_dispatch(http_connection *c, http_request *r)
 {
+    if (c->in.size == 0) // an answer may take long, and thousands be open
+        buffer_close(&c->in);
     c->keep_alive = r->head.keep_alive && !c->server->refuse_keep_alive;
     c->state = HTTP_STATE_BUSY;
     http_timer_stop(c->deadline);
@@ -179,6 +176,11 @@ static bool connection_take_head(http_connection *c)
     }
     buffer_append(&r->head_bytes, c->in.data, size);
     buffer_drop_front(&c->in, size);
+    if (!http_head_parse(r->head_bytes.data, r->head_bytes.size, &r->head, &refusal)) {
+        connection_refuse(c, refusal.status, refusal.text);
+        return true;
+    }
+    r = c->request = http_request_fit(r);
     if (!request_judge_head(c, r))
         return true;
     if (!r->head.chunked && r->head.length == 0) {

@@ -25,7 +25,6 @@ typedef struct http_head {
     slice path;  // begins with '/', not decoded
     slice query; // after '?', may be empty
     int minor;   // HTTP/1.minor: 0 or 1
-    http_field fields[HTTP_FIELDS_MAX];
     size_t field_count;
     // What the fields say about framing.
     bool chunked;
@@ -33,6 +32,7 @@ typedef struct http_head {
     uint64_t length; // of the body, where has_length
     bool keep_alive;
     bool expects_continue;
+    http_field fields[HTTP_FIELDS_MAX]; // last: what is behind field_count may be cut off
 } http_head;
 
 // Why a request is refused: the status of the answer and a sentence; the connection closes after

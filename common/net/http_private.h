@@ -61,7 +61,6 @@ typedef struct http_connection {
 struct http_request {
     http_connection *connection;
     buffer head_bytes; // what `head` points into
-    http_head head;
     buffer body;
     http_chunks chunks;
     const http_route *route; // NULL: none matched
@@ -76,6 +75,7 @@ struct http_request {
     int status_code;
     bool streaming, chunked_answer;
     uint64_t over_half_since_us; // 0: the output is below half of its limit
+    http_head head;              // last: see http_request_fit
 };
 
 // Listeners and connections of one server. Everything a connection needs from its owner is behind
@@ -144,4 +144,7 @@ bool http_route_find(http_request *r);
 // http_request.c
 // NULL: no memory. Free also gives back the body's share of the budget.
 http_request *http_request_new(http_connection *c);
+// The head is parsed: give back the room for fields that it does not have, most of a request that
+// waits for its answer. The request may have moved.
+http_request *http_request_fit(http_request *r);
 void http_request_free(http_request *r);

@@ -23,6 +23,14 @@ http_request *http_request_new(http_connection *c)
     return r;
 }
 
+http_request *http_request_fit(http_request *r)
+{
+    size_t size = offsetof(http_request, head) + offsetof(http_head, fields) +
+                  r->head.field_count * sizeof r->head.fields[0];
+    http_request *moved = realloc(r, size);
+    return moved ? moved : r;
+}
+
 void http_request_forget_body(http_request *r)
 {
     r->connection->server->bodies_bytes -= r->body.size;

@@ -67,6 +67,15 @@ bool token_list_append(token_list *list, int32_t id)
     return true;
 }
 
+void token_list_fit(token_list *list)
+{
+    int32_t *ids = list->count ? realloc(list->ids, list->count * sizeof(ids[0])) : NULL;
+    if (ids == NULL)
+        return;
+    list->ids = ids;
+    list->capacity = list->count;
+}
+
 status encoder_open(const tokenizer *t, encoder **opened)
 {
     encoder *e = calloc(1, sizeof(*e));

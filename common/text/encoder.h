@@ -28,6 +28,8 @@ typedef struct token_list {
 void token_list_close(token_list *list); // frees and zeroes
 // Append; false where memory is short.
 bool token_list_append(token_list *list, int32_t id);
+// Give back what is reserved beyond the count, of a list that stays as it is.
+void token_list_fit(token_list *list);
 
 // The tokenizer must outlive the encoder.
 status encoder_open(const tokenizer *t, encoder **opened);

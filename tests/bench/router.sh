@@ -1,10 +1,10 @@
 #!/bin/bash
-# Prints what one router process takes on one core: tests/bench/router.sh [requests|streams|flood|memory]...
+# Prints what one router process takes on one core: tests/bench/router.sh [requests|thousand|streams|flood|memory]...
 #
 # A real router runs on the first core alone; workers without an engine and clients run on the others, over loopback, with
 # the real protocols (tests/bench/router/). Targets on one core: 50,000 events/s; 100,000 streamed tokens/s where tokens
 # that wait together leave as one event; 5,000 open streams in 50 MB beyond the base and the ids that recovery needs.
-# Figures "a whole core" are events and tokens divided by the router's own processor time.
+# "thousand" is 500 prefill and 500 decode workers. Figures "a whole core" are events and tokens divided by the router's own processor time.
 #
 #   SECONDS_EACH=4       length of a window
 #   RATES=25000,50000    tokens a second that "streams" asks for, one after another
@@ -59,12 +59,15 @@ run() {
     stop
 }
 
-(($# > 0)) || set -- requests streams flood memory
+(($# > 0)) || set -- requests thousand streams flood memory
 for part in "$@"; do
     case $part in
     requests)
         run --requests 32 --prompt-words 100
         LOCAL_TOKENS=8 run --requests 32 --prompt-words 100 --prefill 4 --max-tokens 2
+        ;;
+    thousand)
+        LOCAL_TOKENS=8 run --requests 64 --prompt-words 100 --prefill 500 --workers 500 --max-tokens 2
         ;;
     streams) run --streams 1000 --max-tokens 1500 --rate "${RATES:-25000,50000,75000}" ;;
     flood) run --streams 1000 --max-tokens 1500 --rate "${FLOOD:-100000,0}" ;;

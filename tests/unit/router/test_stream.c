@@ -84,7 +84,7 @@ static void repeats_are_dropped_and_gaps_are_errors(void **state)
 static void the_ending_token_is_billed_and_silent(void **state)
 {
     (void)state;
-    request r = parsed("");
+    request r = parsed(",\"logprobs\":0");
     stream s;
     begin(&s, &r);
     assert_int_equal(push_text(&s, 0, SLICE("hi."), STOP), STREAM_DONE);
@@ -101,7 +101,7 @@ static void a_stop_string_ends_text_and_bill_wherever_it_is_cut(void **state)
 {
     (void)state;
     for (size_t piece = 1; piece <= 16; piece++) {
-        request r = parsed(",\"stop\":[\"lo w\",\"zzz\"]");
+        request r = parsed(",\"logprobs\":0,\"stop\":[\"lo w\",\"zzz\"]");
         stream s;
         buffer text = { 0 };
         begin(&s, &r);
@@ -127,7 +127,7 @@ static void what_looked_like_a_stop_comes_out_at_the_end(void **state)
 {
     (void)state;
     for (size_t i = 0; i < 2; i++) {
-        request r = parsed(",\"stop\":[\"ld!!\"]");
+        request r = parsed(",\"logprobs\":0,\"stop\":[\"ld!!\"]");
         stream s;
         buffer text = { 0 };
         begin(&s, &r);
@@ -144,6 +144,21 @@ static void what_looked_like_a_stop_comes_out_at_the_end(void **state)
         stream_close(&s);
         request_close(&r);
     }
+}
+
+static void nothing_is_kept_of_tokens_that_nobody_asks_for(void **state)
+{
+    (void)state;
+    request r = parsed("");
+    stream s;
+    begin(&s, &r);
+    push_text(&s, 0, SLICE("hello"), NONE);
+    stream_part part = stream_take(&s);
+    assert_true(slice_equal(part.text, SLICE("hello")));
+    assert_int_equal(part.last - part.first, 0);
+    assert_null(s.tokens);
+    stream_close(&s);
+    request_close(&r);
 }
 
 static void half_characters_wait_and_become_one_replacement_at_the_end(void **state)
@@ -260,6 +275,7 @@ int main(void)
         cmocka_unit_test(the_ending_token_is_billed_and_silent),
         cmocka_unit_test(a_stop_string_ends_text_and_bill_wherever_it_is_cut),
         cmocka_unit_test(what_looked_like_a_stop_comes_out_at_the_end),
+        cmocka_unit_test(nothing_is_kept_of_tokens_that_nobody_asks_for),
         cmocka_unit_test(half_characters_wait_and_become_one_replacement_at_the_end),
         cmocka_unit_test(a_worker_that_says_too_much_is_not_believed),
         cmocka_unit_test(answers_are_json_and_chunks_add_up_to_the_whole),
