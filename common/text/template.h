@@ -14,7 +14,8 @@
 //
 // Not in the language here, by name and at parse time: include, import, from, extends, block (chat
 // templates are one file), and the filters pprint, random, urlize, xmlattr and filesizeformat.
-// Integers are 64 bit: a result outside is an error, never a wrapped number. One difference is
+// Integers are 64 bit: a result outside is an error, never a wrapped number; wider ones of the
+// context are printed and compared. One difference is
 // known: a macro or nested block that reads a variable which the template sets only further down
 // sees the caller's variable of that name, where Jinja sees none.
 #pragma once
@@ -77,6 +78,8 @@ typedef struct template_context {
     // A JSON array, or NULL: strings that count as markup wherever the variables hold the very same
     // json_t (not an equal one). For bos_token, eos_token and the names of roles that were checked.
     json_t *markup;
+    // The same for strings that stand for integers beyond 64 bits, as their digits (json_wide.h).
+    json_t *integers;
     int64_t now_s; // seconds since 1970-01-01 UTC, for strftime_now (in UTC)
 } template_context;
 

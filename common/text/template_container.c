@@ -187,7 +187,8 @@ static uint64_t hash_key(jinja_render *r, jinja_value key)
     case JINJA_LIST:
     case JINJA_DICT:
     case JINJA_VIEW:
-        jinja_fail(&r->task, TEMPLATE_FAULT_TYPE, "a value of type %s cannot be a key",
+    case JINJA_WIDE:
+        jinja_fail(&r->task, TEMPLATE_FAULT_TYPE, "a value of type %s cannot be a key here",
                    jinja_type_name(key));
     default:
         return hash64_of(&key.dict, sizeof key.dict, 5);

@@ -55,6 +55,10 @@ static void write_string(jinja_builder *b, const json_style *style, const jinja_
 static void write_number(jinja_builder *b, jinja_value v)
 {
     char text[JINJA_FLOAT_TEXT];
+    if (v.type == JINJA_WIDE) {
+        jinja_append_string(b, v.string);
+        return;
+    }
     if (v.type == JINJA_INT)
         snprintf(text, sizeof text, "%" PRId64, v.integer);
     else if (isnan(v.real) || isinf(v.real))
@@ -137,6 +141,7 @@ static void write_value(jinja_builder *b, const json_style *style, jinja_value v
         jinja_append_text(b, v.boolean ? "true" : "false");
         break;
     case JINJA_INT:
+    case JINJA_WIDE:
     case JINJA_FLOAT:
         write_number(b, v);
         break;

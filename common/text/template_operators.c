@@ -31,17 +31,19 @@ static const char *operator_text(int operator)
     }
 }
 
+static _Noreturn void fail_overflow(jinja_render *r)
+{
+    jinja_fail(&r->task, TEMPLATE_FAULT_TYPE, "an integer does not fit 64 bits");
+}
+
 static _Noreturn void fail_types(jinja_render *r, int operator, jinja_value a, jinja_value b)
 {
     jinja_need_defined(r, a);
     jinja_need_defined(r, b);
+    if (a.type == JINJA_WIDE || b.type == JINJA_WIDE)
+        fail_overflow(r);
     jinja_fail(&r->task, TEMPLATE_FAULT_TYPE, "'%s' is not supported between %s and %s",
                operator_text(operator), jinja_type_name(a), jinja_type_name(b));
-}
-
-static _Noreturn void fail_overflow(jinja_render *r)
-{
-    jinja_fail(&r->task, TEMPLATE_FAULT_TYPE, "an integer does not fit 64 bits");
 }
 
 static _Noreturn void fail_zero(jinja_render *r)

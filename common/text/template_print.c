@@ -100,6 +100,10 @@ static void repr_dict(jinja_builder *b, const jinja_dict *dict)
 static void print_number(jinja_builder *b, jinja_value v)
 {
     char text[JINJA_FLOAT_TEXT];
+    if (v.type == JINJA_WIDE) {
+        jinja_append_string(b, v.string);
+        return;
+    }
     if (v.type == JINJA_FLOAT)
         jinja_format_float(v.real, text);
     else
@@ -155,6 +159,7 @@ void jinja_print_repr(jinja_builder *b, jinja_value v)
         jinja_append_text(b, v.boolean ? "True" : "False");
         break;
     case JINJA_INT:
+    case JINJA_WIDE:
     case JINJA_FLOAT:
         print_number(b, v);
         break;

@@ -47,6 +47,7 @@ typedef enum jinja_type {
     JINJA_NONE,
     JINJA_BOOL,
     JINJA_INT,
+    JINJA_WIDE, // an integer beyond 64 bits, as its digits: printed and compared, not computed with
     JINJA_FLOAT,
     JINJA_STRING,
     JINJA_LIST,
@@ -95,7 +96,7 @@ struct jinja_value {
         bool boolean;
         int64_t integer;
         double real;
-        const jinja_string *string; // also what an undefined value was called
+        const jinja_string *string; // also what an undefined value was called, and digits
         jinja_list *list;           // list and tuple
         jinja_dict *dict;           // dict and namespace
         jinja_range *range;
@@ -324,6 +325,8 @@ jinja_value jinja_from_json(jinja_render *r, json_t *json);
 const char *jinja_type_name(jinja_value v); // Python's
 bool jinja_true(jinja_render *r, jinja_value v);
 bool jinja_equal(jinja_render *r, jinja_value a, jinja_value b);
+// Order of two numbers, one of them wide: -1, 0, 1, or 2 where the other is not a number.
+int jinja_order_wide(jinja_value a, jinja_value b);
 int jinja_order(jinja_render *r, jinja_value a, jinja_value b, const char *operator); // or fail
 bool jinja_contains(jinja_render *r, jinja_value container, jinja_value item);
 bool jinja_integral(jinja_value v, int64_t *integer); // bool and int

@@ -3,9 +3,8 @@
 
 #include <math.h>
 
-static bool is_markup(const jinja_render *r, const json_t *json)
+static bool holds(json_t *list, const json_t *json)
 {
-    json_t *list = r->context->markup;
     for (size_t i = 0; i < json_array_size(list); i++)
         if (json_array_get(list, i) == json)
             return true;
@@ -45,7 +44,9 @@ jinja_value jinja_from_json(jinja_render *r, json_t *json)
         break;
     case JSON_STRING:
         v = jinja_text(r, (slice){ json_string_value(json), json_string_length(json) },
-                       is_markup(r, json) ? JINJA_MARKUP : JINJA_CONTENT);
+                       holds(r->context->markup, json) ? JINJA_MARKUP : JINJA_CONTENT);
+        if (holds(r->context->integers, json))
+            v.type = JINJA_WIDE;
         break;
     case JSON_INTEGER:
         v = jinja_int(json_integer_value(json));
@@ -72,6 +73,7 @@ const char *jinja_type_name(jinja_value v)
         [JINJA_NONE] = "NoneType",
         [JINJA_BOOL] = "bool",
         [JINJA_INT] = "int",
+        [JINJA_WIDE] = "int",
         [JINJA_FLOAT] = "float",
         [JINJA_STRING] = "str",
         [JINJA_LIST] = "list",
@@ -180,6 +182,8 @@ const jinja_string *jinja_need_string(jinja_render *r, jinja_value v, const char
 static int order_numbers(jinja_value a, jinja_value b)
 {
     int64_t i;
+    if (a.type == JINJA_WIDE || b.type == JINJA_WIDE)
+        return jinja_order_wide(a, b);
     long double x = a.type == JINJA_FLOAT ? a.real : 0, y = b.type == JINJA_FLOAT ? b.real : 0;
     if (a.type != JINJA_FLOAT)
         x = jinja_integral(a, &i) ? i : 0;
@@ -190,7 +194,8 @@ static int order_numbers(jinja_value a, jinja_value b)
 
 static bool is_number(jinja_value v)
 {
-    return v.type == JINJA_INT || v.type == JINJA_BOOL || v.type == JINJA_FLOAT;
+    return v.type == JINJA_INT || v.type == JINJA_BOOL || v.type == JINJA_FLOAT ||
+           v.type == JINJA_WIDE;
 }
 
 static bool equal_lists(jinja_render *r, const jinja_list *a, const jinja_list *b)

@@ -3,6 +3,7 @@
 #include "router_fixture.h"
 
 #include "router/answer.h"
+#include "text/grammar.h"
 
 #include <stdio.h>
 
@@ -190,6 +191,40 @@ static void forced_calls_have_a_grammar(void **state)
     assert_non_null(strstr(r.grammar.data, "\"max\":1,"));
     assert_null(strstr(r.grammar.data, "\\\"f\\\""));
     tool_request_close(&r);
+}
+
+// What the grammar of each format lets through, and that its parser finds the calls in it.
+static void forced_calls_of_every_format_match_their_grammar(void **state)
+{
+    (void)state;
+    template_set(hermes);
+    for (int format = TOOL_FORMAT_HERMES; format < TOOL_FORMAT_COUNT; format++) {
+        const tool_layout *l = tool_layout_of((tool_format)format);
+        grammar *g = NULL;
+        error failure = { 0 };
+        buffer text = { 0 };
+        fixture_model->tools = (tool_format)format;
+        tool_request r = forced("\"tool_choice\":\"required\"");
+        if (grammar_compile(buffer_slice(&r.grammar), &g, &failure) != STATUS_OK)
+            fail_msg("%s: %s", l->name, failure.text);
+        buffer_printf(&text, "%s%s\"f\"%s{}%s%s%s\"g-2\"%s{\"a\": -7}%s%s", l->before_all,
+                      l->before_name, l->before_arguments, l->after_arguments, l->between,
+                      l->before_name, l->before_arguments, l->after_arguments, l->after_all);
+        assert_int_equal(grammar_match_of(g, buffer_slice(&text)), GRAMMAR_COMPLETE);
+        assert_int_equal(grammar_match_of(g, (slice){ text.data, text.size / 2 }), GRAMMAR_PREFIX);
+        assert_int_equal(grammar_match_of(g, SLICE("Sure")), GRAMMAR_NO);
+        tool_answer a;
+        assert_true(tool_answer_begin(&a, &r, false, false));
+        tool_answer_push(&a, buffer_slice(&text));
+        tool_answer_end(&a);
+        assert_int_equal(a.whole_count, 2);
+        assert_int_equal(a.content.size, 0);
+        assert_string_equal(a.calls[1].arguments.data, "{\"a\": -7}");
+        tool_answer_close(&a);
+        buffer_close(&text);
+        grammar_release(g);
+        tool_request_close(&r);
+    }
 }
 
 static void the_prompt_ends_as_asked(void **state)
@@ -483,6 +518,7 @@ int main(void)
         cmocka_unit_test(a_model_without_a_place_for_tools_refuses_them),
         cmocka_unit_test(the_choice_says_whether_calls_are_forced),
         cmocka_unit_test(forced_calls_have_a_grammar),
+        cmocka_unit_test(forced_calls_of_every_format_match_their_grammar),
         cmocka_unit_test(the_prompt_ends_as_asked),
         cmocka_unit_test(whole_messages_have_the_shape_of_openai),
         cmocka_unit_test(chunks_tell_what_is_new),
