@@ -1,5 +1,7 @@
 #include "router/request_private.h"
 
+#include "text/json_wide.h"
+
 #include <stdlib.h>
 
 json_t *request_member(json_t *body, const char *name)
@@ -53,14 +55,29 @@ static bool depth_is_fine(slice text)
     return true;
 }
 
-static status body_parse(slice text, json_t **body, error *failure)
+// Integers beyond 64 bits: only where nothing but a template reads them.
+static bool integers_are_fine(json_t *body, json_t *integers)
+{
+    size_t index, count = json_wide_count(json_object_get(body, "documents"), integers) +
+                          json_wide_count(json_object_get(body, "chat_template_kwargs"), integers);
+    json_t *tool, *tools = integers ? json_object_get(body, "tools") : NULL;
+    json_array_foreach(tools, index, tool)
+    {
+        json_t *function = json_object_get(tool, "function");
+        count += json_wide_count(json_object_get(function, "parameters"), integers);
+        count += json_wide_count(json_object_get(tool, "input_schema"), integers);
+    }
+    return count == json_array_size(integers);
+}
+
+static status body_parse(slice text, json_t **body, json_t **integers, error *failure)
 {
     json_error_t at;
     if (!depth_is_fine(text))
         return error_set(failure, STATUS_INVALID, "",
                          "the JSON body is nested deeper than %d levels", REQUEST_DEPTH_MAX);
-    *body = json_loadb(text.data, text.size,
-                       JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_ANY, &at);
+    *body = json_wide_load(text, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_ANY,
+                           integers, &at);
     if (!*body)
         return error_set(failure, STATUS_INVALID, "",
                          "the body is not valid JSON: %s (line %d, column %d)", at.text, at.line,
@@ -68,6 +85,10 @@ static status body_parse(slice text, json_t **body, error *failure)
     if (!json_is_object(*body))
         return error_set(failure, STATUS_INVALID, "", "the body is %s; right is an object",
                          request_type_name(*body));
+    if (!integers_are_fine(*body, *integers))
+        return error_set(failure, STATUS_INVALID, "",
+                         "the body is not valid JSON: too big integer; integers beyond 64 bits may "
+                         "stand in schemas of tools, documents and chat_template_kwargs only");
     return STATUS_OK;
 }
 
@@ -151,7 +172,7 @@ status request_parse(const request_rules *given, request_kind kind, slice text,
     status result = STATUS_OK;
     json_t *body = NULL;
     request r = { .kind = kind };
-    TRY(body_parse(text, &body, failure));
+    TRY(body_parse(text, &body, &own.integers, failure));
     TRY(model_choose(&own, body, &r, failure));
     TRY(request_fields_parse(rules, body, &r, failure));
     TRY(request_stop_parse(rules, body, &r, failure));
@@ -164,10 +185,12 @@ status request_parse(const request_rules *given, request_kind kind, slice text,
         TRY(length_resolve(rules, &r, &r.prompts[i], failure));
     }
     json_decref(body);
+    json_decref(own.integers);
     *parsed = r;
     return STATUS_OK;
 fail:
     json_decref(body);
+    json_decref(own.integers);
     request_close(&r);
     return result;
 }

@@ -75,9 +75,11 @@ typedef struct request {
 typedef struct request_rules {
     const models *models;
     const router_settings *settings;
-    // Of the model that the request names; request_parse fills them in.
+    // request_parse fills in what follows: of the model that the request names, and integers
+    // beyond 64 bits in its body (text/json_wide.h).
     const prompt_model *model;
     uint32_t context; // tokens of a sequence that its workers take now
+    json_t *integers;
 } request_rules;
 
 // Errors (param names the field): STATUS_INVALID, STATUS_UNSUPPORTED (400), STATUS_NOT_FOUND (the

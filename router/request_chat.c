@@ -33,6 +33,7 @@ status request_chat_parse(const request_rules *rules, json_t *body, encoder *e, 
                                   .tools = tools,
                                   .documents = request_member(body, "documents"),
                                   .extra = extra,
+                                  .integers = rules->integers,
                                   .add_generation_prompt = r->add_generation_prompt,
                                   .continue_final_message = r->continue_final_message };
     TRY(prompt_encode_chat(rules->model, e, &conversation, limit, ids, &r->in_thought, failure));

@@ -42,6 +42,7 @@ static status render(const chat *c, const chat_request *request, json_t *message
     failed = !set_token(variables, markup, "eos_token", c->eos, c->eos_size) || failed;
     template_context context = { .variables = variables,
                                  .markup = markup,
+                                 .integers = request->integers,
                                  .now_s = request->now_s };
     status result = failed ? error_set(failure, STATUS_NO_MEMORY, "", "no memory for the prompt")
                            : template_render(c->template, &context, limits, output, failure);

@@ -46,6 +46,7 @@ typedef struct chat_request {
     // NULL, JSON null, or an object of further variables (chat_template_kwargs), which cannot
     // replace messages, tools, documents, add_generation_prompt, bos_token and eos_token.
     json_t *extra;
+    json_t *integers; // NULL, or as in template_context
     bool add_generation_prompt;
     // The prompt ends behind the text of the last message, which the answer goes on with. Not
     // together with add_generation_prompt.
