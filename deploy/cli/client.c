@@ -1,70 +1,26 @@
-// One HTTP/1.1 request on a connection of its own, without waiting for ever.
+// One request to a router, without waiting for ever.
 #include "deploy/cli/cli.h"
 
 #include "base/buffer.h"
-#include "net/address.h"
 
-#include <errno.h>
-#include <netdb.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/socket.h>
-#include <sys/time.h>
-#include <unistd.h>
 
-#define PATIENCE_S 15 // for each byte
-
-static status url_parse(const char *url, address *where, error *failure)
+int cli_failed(const error *failure)
 {
-    slice rest = slice_of(url);
-    if (strncmp(url, "http://", 7) != 0)
-        return error_set(failure, STATUS_INVALID, "--router",
-                         "the router's URL is \"%.200s\"; right is http://host:port", url);
-    rest.data += 7;
-    rest.size -= 7;
-    while (rest.size > 0 && rest.data[rest.size - 1] == '/')
-        rest.size--;
-    status result = address_parse(rest, 80, where, failure);
-    if (result != STATUS_OK)
-        error_prefix(failure, "--router");
-    return result;
+    fprintf(stderr, "penstock: %s\n", failure->text);
+    return 1;
 }
 
-static int connection_try(const struct addrinfo *to)
+const char *cli_text(const json_t *object, const char *name)
 {
-    struct timeval patience = { .tv_sec = PATIENCE_S };
-    int fd = socket(to->ai_family, to->ai_socktype | SOCK_CLOEXEC, 0);
-    if (fd < 0)
-        return -1;
-    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
-    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience); // for connect as well
-    if (connect(fd, to->ai_addr, to->ai_addrlen) == 0)
-        return fd;
-    int why = errno;
-    close(fd);
-    errno = why;
-    return -1;
+    const char *text = json_string_value(json_object_get(object, name));
+    return text ? text : "?";
 }
 
-static status connection_open(const cli *c, const address *where, int *fd, error *failure)
+double cli_number(const json_t *object, const char *name)
 {
-    char port[8];
-    struct addrinfo *found = NULL, hints = { .ai_socktype = SOCK_STREAM };
-    snprintf(port, sizeof port, "%u", where->port);
-    int code = getaddrinfo(where->host[0] ? where->host : "localhost", port, &hints, &found);
-    if (code != 0)
-        return error_set(failure, STATUS_UNAVAILABLE, "", "the router %s is not found: %s",
-                         c->router, gai_strerror(code));
-    *fd = -1;
-    for (const struct addrinfo *to = found; to && *fd < 0; to = to->ai_next)
-        *fd = connection_try(to);
-    int why = errno;
-    freeaddrinfo(found);
-    if (*fd >= 0)
-        return STATUS_OK;
-    return error_set(failure, STATUS_UNAVAILABLE, "",
-                     "the router %s cannot be reached: %s (another one: --router URL)", c->router,
-                     strerror(why));
+    return json_number_value(json_object_get(object, name));
 }
 
 // The file's first line, as a field.
@@ -86,92 +42,80 @@ static status key_append(const cli *c, buffer *out, error *failure)
     return STATUS_OK;
 }
 
-static status request_format(const cli *c, const address *where, const char *path, json_t *body,
-                             buffer *out, error *failure)
+static status body_read(http_client *client, buffer *out, error *failure)
 {
-    char host[272];
+    bool done = false;
+    status result = STATUS_OK;
+    out->limit = CLI_ANSWER_MAX;
+    while (!done && result == STATUS_OK)
+        result = http_client_read(client, out, &done, failure);
+    return result;
+}
+
+// The router's error sentence, or its status.
+static status refusal(http_client *client, int code, error *failure)
+{
+    buffer body = { 0 };
+    error unread;
+    body_read(client, &body, &unread); // what there is of it
+    json_t *root = json_loadb(body.size ? body.data : "", body.size, JSON_REJECT_DUPLICATES, NULL);
+    const char *sentence =
+        json_string_value(json_object_get(json_object_get(root, "error"), "message"));
+    status result =
+        sentence
+            ? error_set(failure, STATUS_PEER_REFUSED, "", "%s", sentence)
+            : error_set(failure, STATUS_PEER_REFUSED, "",
+                        "the router answered with status %d and no JSON; is it a Penstock router?",
+                        code);
+    json_decref(root);
+    buffer_close(&body);
+    return result;
+}
+
+status cli_open(const cli *c, const char *url, const char *path, const json_t *body,
+                const volatile sig_atomic_t *stop, http_client **opened, error *failure)
+{
+    status result = STATUS_OK;
+    http_client_options options = { url, c->authority, stop ? 120 : 0, stop };
+    http_client *client = NULL;
+    buffer fields = { 0 };
     char *text = body ? json_dumps(body, JSON_COMPACT) : NULL;
-    address_format(where, host);
-    buffer_printf(out, "%s %s HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n", body ? "POST" : "GET",
-                  path, host);
-    status result = key_append(c, out, failure);
-    if (text)
-        buffer_printf(out, "Content-Type: application/json\r\nContent-Length: %zu\r\n",
-                      strlen(text));
-    buffer_append_text(out, "\r\n");
-    if (text)
-        buffer_append_text(out, text);
+    int code = 0;
+    TRY(key_append(c, &fields, failure));
+    TRY(http_client_open(&options, &client, failure));
+    TRY(http_client_send(client, body ? "POST" : "GET", path, buffer_slice(&fields),
+                         slice_of(text ? text : ""), &code, failure));
+    if (code != 200)
+        TRY(refusal(client, code, failure));
+    *opened = client;
+    client = NULL;
+fail:
+    http_client_close(client);
+    buffer_close(&fields);
     free(text);
     return result;
 }
 
-static status exchange(int fd, const buffer *request, buffer *answer, error *failure)
+status cli_request(const cli *c, const char *url, const char *path, const json_t *body,
+                   json_t **answer, error *failure)
 {
-    char chunk[65536];
-    for (size_t at = 0; at < request->size;) {
-        ssize_t sent = send(fd, request->data + at, request->size - at, MSG_NOSIGNAL);
-        if (sent <= 0)
-            return error_set(failure, STATUS_UNAVAILABLE, "", "the router took no request: %s",
-                             strerror(errno));
-        at += (size_t)sent;
+    http_client *client = NULL;
+    buffer text = { 0 };
+    status result = cli_open(c, url, path, body, NULL, &client, failure);
+    if (result == STATUS_OK)
+        result = body_read(client, &text, failure);
+    json_t *root = result == STATUS_OK ? json_loadb(text.size ? text.data : "", text.size,
+                                                    JSON_REJECT_DUPLICATES, NULL)
+                                       : NULL;
+    if (result == STATUS_OK && !json_is_object(root)) {
+        json_decref(root);
+        result =
+            error_set(failure, STATUS_PEER_PROTOCOL, "",
+                      "the router answered with status 200 and no JSON; is it a Penstock router?");
+    } else {
+        *answer = root;
     }
-    answer->limit = CLI_ANSWER_MAX;
-    for (ssize_t size; (size = recv(fd, chunk, sizeof chunk, 0)) != 0;) {
-        if (size < 0)
-            return error_set(failure, STATUS_UNAVAILABLE, "", "the router gave no answer: %s",
-                             errno == EAGAIN ? "it took too long" : strerror(errno));
-        buffer_append(answer, chunk, (size_t)size);
-    }
-    return answer->overflow ? error_set(failure, STATUS_TOO_LARGE, "", "the answer is too long")
-                            : STATUS_OK;
-}
-
-// The router's error sentence, or its status.
-static status refusal(int code, json_t *root, error *failure)
-{
-    const char *sentence =
-        json_string_value(json_object_get(json_object_get(root, "error"), "message"));
-    if (sentence)
-        return error_set(failure, STATUS_PEER_REFUSED, "", "%s", sentence);
-    return error_set(failure, STATUS_PEER_REFUSED, "",
-                     "the router answered with status %d and no JSON; is it a Penstock router?",
-                     code);
-}
-
-static status answer_parse(const buffer *answer, json_t **parsed, error *failure)
-{
-    const char *empty_line = answer->size ? strstr(answer->data, "\r\n\r\n") : NULL;
-    int code = 0;
-    if (!empty_line || sscanf(answer->data, "HTTP/1.%*d %d", &code) != 1)
-        return error_set(failure, STATUS_PEER_PROTOCOL, "",
-                         "what answered is not an HTTP server, or it was cut off");
-    const char *body = empty_line + 4;
-    json_t *root = json_loadb(body, answer->size - (size_t)(body - answer->data),
-                              JSON_REJECT_DUPLICATES, NULL);
-    if (code == 200 && json_is_object(root)) {
-        *parsed = root;
-        return STATUS_OK;
-    }
-    status result = refusal(code, root, failure);
-    json_decref(root);
-    return result;
-}
-
-status cli_request(const cli *c, const char *path, json_t *body, json_t **answer, error *failure)
-{
-    status result = STATUS_OK;
-    address where;
-    buffer request = { 0 }, received = { 0 };
-    int fd = -1;
-    TRY(url_parse(c->router, &where, failure));
-    TRY(request_format(c, &where, path, body, &request, failure));
-    TRY(connection_open(c, &where, &fd, failure));
-    TRY(exchange(fd, &request, &received, failure));
-    TRY(answer_parse(&received, answer, failure));
-fail:
-    if (fd >= 0)
-        close(fd);
-    buffer_close(&request);
-    buffer_close(&received);
+    buffer_close(&text);
+    http_client_close(client);
     return result;
 }

@@ -209,4 +209,5 @@ def test():
         what_does_not_fit_is_refused_at_the_start(folder, model)
 
 
-main(test)
+if __name__ == "__main__":
+    main(test)

@@ -92,7 +92,7 @@ def mistakes():
             check(code == 400 and json.loads(data)["error"]["param"] == param, f"{sent}: {code} {data}")
     nobody = subprocess.run([PROGRAM, "workers", "--router", f"http://127.0.0.1:{free_port()}"], capture_output=True, text=True)
     check(nobody.returncode == 1 and "cannot be reached: Connection refused" in nobody.stderr, nobody.stderr)
-    for url, sentence in (("https://127.0.0.1", "right is http://host:port"), ("http://127.0.0.1:x", "127.0.0.1:x")):
+    for url, sentence in (("ftp://127.0.0.1", "right is http://host:port"), ("http://127.0.0.1:x", "127.0.0.1:x")):
         wrong = subprocess.run([PROGRAM, "workers", "--router", url], capture_output=True, text=True)
         check(wrong.returncode == 1 and sentence in wrong.stderr, wrong.stderr)
 
