@@ -38,8 +38,8 @@ void acceptance_interval(const acceptance *a, double *low, double *high)
     double p = a->accepted / n, spread = 1 + z * z / n;
     double middle = (p + z * z / (2 * n)) / spread;
     double half = z * sqrt(p * (1 - p) / n + z * z / (4 * n * n)) / spread;
-    *low = middle - half > 0 ? middle - half : 0;
-    *high = middle + half < 1 ? middle + half : 1;
+    *low = fmax(0, fmin(p, middle - half)); // rounding must not put the estimate outside
+    *high = fmin(1, fmax(p, middle + half));
 }
 
 // ---- cost -------------------------------------------------------------------------------------
@@ -67,6 +67,19 @@ static int32_t point_near(const cost_curve *c, int32_t rows, int32_t direction)
     return 0;
 }
 
+double cost_curve_count(const cost_curve *c, int32_t rows)
+{
+    return rows >= 1 && rows <= COST_ROWS_MAX ? c->count[rows] : 0;
+}
+
+bool cost_curve_knows(const cost_curve *c, int32_t rows)
+{
+    if (rows > COST_ROWS_MAX)
+        return true;
+    int32_t above = point_near(c, rows, 1), below = point_near(c, rows, -1);
+    return (above > 0 && above - rows <= rows / 8) || (below > 0 && rows - below <= rows / 8);
+}
+
 // Points above the last one go on with the slope from the first to the last.
 static double beyond(const cost_curve *c, int32_t last, int32_t rows)
 {
@@ -91,6 +104,28 @@ double cost_curve_us(const cost_curve *c, int32_t rows)
         return c->us[below];
     double share = (double)(rows - below) / (above - below);
     return c->us[below] + share * fmax(0, c->us[above] - c->us[below]);
+}
+
+// ---- what came of it --------------------------------------------------------------------------
+
+#define LEDGER_KEEP 0.97  // about 33 steps count
+#define LEDGER_LOSS 0.02  // of the tokens drawn meanwhile
+#define LEDGER_CHANCE 1.5 // steps' worth of tokens that one slow step may cost
+
+void ledger_add(ledger *l, int32_t rows, double plain_us, double tokens, double us)
+{
+    if (plain_us <= 0 || us <= 0 || rows < 1)
+        return;
+    double gained = tokens - rows * us / plain_us;
+    if (gained < -rows) // somebody else had the processor
+        gained = -rows;
+    l->gained = l->gained * LEDGER_KEEP + gained / rows;
+    l->tokens = l->tokens * LEDGER_KEEP + tokens / rows;
+}
+
+bool ledger_loses(const ledger *l)
+{
+    return l->gained < -LEDGER_CHANCE - LEDGER_LOSS * l->tokens;
 }
 
 // ---- choice -----------------------------------------------------------------------------------

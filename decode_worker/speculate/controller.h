@@ -46,10 +46,27 @@ typedef struct cost_curve {
 // A step of `rows` rows took so long. More than twice what was expected counts as twice: somebody
 // else had the processor.
 void cost_curve_add(cost_curve *c, int32_t rows, double us);
+// How many measurements stand behind a step of exactly so many rows.
+double cost_curve_count(const cost_curve *c, int32_t rows);
+// Whether a step of about so many rows (an eighth more or less) was measured.
+bool cost_curve_knows(const cost_curve *c, int32_t rows);
 // Microseconds: measured, or between measured neighbours; above the last one the slope of the
 // measured ones goes on, and where only one is known every further row costs as much as that step's
 // row. 0 where nothing is known. It never falls with more rows.
 double cost_curve_us(const cost_curve *c, int32_t rows);
+
+// ---- what came of it --------------------------------------------------------------------------
+
+// Tokens that steps with guesses brought beyond what steps without would have in the same time;
+// each counts less with every later one. A guard against costs and chances that were thought wrong.
+typedef struct ledger {
+    double gained, tokens;
+} ledger;
+
+// A step drew `tokens` in `us`; one without guesses draws `rows` in `plain_us`.
+void ledger_add(ledger *l, int32_t rows, double plain_us, double tokens, double us);
+// Whether guesses have lost more than they may by chance.
+bool ledger_loses(const ledger *l);
 
 // ---- choice -----------------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ int bench_engine(int argc, char **argv);
 int bench_handoff(int argc, char **argv);
 int bench_serve(int argc, char **argv);
 int bench_interfere(int argc, char **argv);
+int bench_speculate(int argc, char **argv);
 int bench_tokenizer(int argc, char **argv);
 
 // Seconds of the monotonic clock.

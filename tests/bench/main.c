@@ -22,6 +22,7 @@ static const bench_command commands[] = {
       "load a running server with streams: TTFT, time per token, largest gap" },
     { "interfere", bench_interfere,
       "what long prompts do to answers that run: the same streams without and with them" },
+    { "speculate", bench_speculate, "what guessing tokens gains, for each drafter" },
     { "tokenizer", bench_tokenizer, "a model's tokenizer on a text: MB/s on one core" },
 };
 static const size_t command_count = sizeof commands / sizeof commands[0];

@@ -1,0 +1,259 @@
+#include "decode_worker/speculate/speculation_private.h"
+
+#include "base/clock.h"
+
+#include <stddef.h>
+
+#define PLAIN_EVERY 64   // steps with guesses between two without, so that their time stays known
+#define UNKNOWN_EVERY 16 // steps between two probes of a step's cost that is not known yet
+
+// What guesses of each band are worth before anything was learned.
+static const double priors[DRAFT_BANDS] = { 0.3, 0.5, 0.65, 0.8 };
+#define MODEL_PRIOR 0.65
+
+// ---- guessing ---------------------------------------------------------------------------------
+
+static ledger *ledger_of(speculation *p, int32_t rows)
+{
+    int at = 0;
+    while (at < LEDGERS - 1 && rows >> (at + 1) > 0)
+        at++;
+    return &p->ledgers[at];
+}
+
+static int batch_bucket(int32_t rows)
+{
+    return rows <= 1 ? 0 : rows < 8 ? 1 : 2;
+}
+
+// From the general to the particular: each level is drawn towards the one above it until it has
+// outcomes of its own.
+static double alpha_of(const speculation *p, const guess_offer *o, int drafter)
+{
+    int band = o->draft.band;
+    double prior = drafter == MODEL ? MODEL_PRIOR : priors[band];
+    double alpha = acceptance_alpha(&p->all[drafter][band], prior, 4);
+    const guess_slot *s = &p->slots[o->item.slot];
+    const acceptance *bucket = &p->buckets[drafter][band][s->class][s->temperature][p->batch];
+    alpha = acceptance_alpha(bucket, alpha, 30);
+    return acceptance_alpha(&s->bands[band], alpha, 6);
+}
+
+// The best guess from texts for one sequence. Returns its alpha.
+static double guess_text(speculation *p, guess_offer *o)
+{
+    int32_t count;
+    const int32_t *tokens = sequence_tokens(o->item.sequence, &count);
+    double best = 0;
+    guess_offer other = *o;
+    o->drafter = -1;
+    for (int i = 0; i < TEXTS; i++) {
+        if (!p->texts[i])
+            continue;
+        speculation_texts[i]->guess(p->texts[i], o->item.slot, tokens, count,
+                                    (int32_t)p->settings->tokens, &other.draft);
+        double alpha = other.draft.count > 0 ? alpha_of(p, &other, i) : 0;
+        if (alpha > best) {
+            best = alpha;
+            o->draft = other.draft;
+            o->drafter = i;
+        }
+    }
+    return best;
+}
+
+// A step that tries what guessing does, where it would otherwise be off: now and then, and sooner
+// while it is not known what such a step costs. One sequence guesses, in turn.
+static void probe(speculation *p, int32_t rows)
+{
+    uint64_t every =
+        p->settings->probe_percent > 0 ? 100 / (uint64_t)p->settings->probe_percent : 0;
+    if (every > UNKNOWN_EVERY && !cost_curve_knows(&p->cost, rows + p->probe_length))
+        every = UNKNOWN_EVERY;
+    if (every == 0 || ++p->since_probe < every)
+        return;
+    for (int32_t i = 0; i < p->step_count; i++) {
+        int32_t at = (int32_t)((p->stats.steps_probing + (uint64_t)i) % (uint64_t)p->step_count);
+        offer *o = &p->offers[at];
+        if (o->count == 0)
+            continue;
+        o->chosen = o->count < p->probe_length ? o->count : p->probe_length;
+        p->probe_length = p->probe_length < 8 ? p->probe_length * 2 : 1;
+        p->since_probe = 0;
+        p->probing = true;
+        return;
+    }
+}
+
+// The small model's round for `count` sequences, before it was measured: by the bytes that it
+// reads.
+static double model_round_us(const speculation *p, int32_t count)
+{
+    double us = draft_model_round_us(p->model, count > 0 ? count : 1);
+    double share = (double)draft_model_facts(p->model)->weight_bytes / (double)p->weight_bytes;
+    return us > 0 ? us : share * (cost_curve_us(&p->cost, 1) + p->context_us);
+}
+
+// What is offered for one sequence: the text's guess, which is there, or the model's, which is made
+// only if it is chosen; whichever gains more alone.
+static offer offer_make(speculation *p, guess_offer *o, const step_facts *facts, int32_t models)
+{
+    offer text = { 0 }, model = { 0 };
+    o->drafter = -1;
+    if (o->item.slot < 0)
+        return text;
+    text.alpha = guess_text(p, o);
+    text.count = o->drafter >= 0 ? o->draft.count : 0;
+    if (!p->model || !draft_model_ready(p->model, o->item.slot))
+        return text;
+    guess_offer other = { .item = o->item };
+    model.alpha = alpha_of(p, &other, MODEL);
+    model.count = (int32_t)p->settings->tokens;
+    model.draft_us = model_round_us(p, models) / models;
+    if (text.count > 0 &&
+        controller_gain(&p->cost, facts, &text) >= controller_gain(&p->cost, facts, &model))
+        return text;
+    o->drafter = MODEL;
+    return model;
+}
+
+// Let the small model make the guesses that were chosen of it.
+static void model_guess(speculation *p)
+{
+    int32_t count = 0;
+    for (int32_t i = 0; i < p->step_count; i++) {
+        guess_offer *o = &p->step[i];
+        draft_request *r = &p->requests[count];
+        if (o->drafter != MODEL || p->offers[i].chosen == 0)
+            continue;
+        *r = (draft_request){ .slot = o->item.slot,
+                              .limit = p->offers[i].chosen,
+                              .guess = &o->draft };
+        r->tokens = sequence_tokens(o->item.sequence, &r->count);
+        count++;
+    }
+    if (count == 0)
+        return;
+    uint64_t begun_us = clock_now_us();
+    draft_model_guess(p->model, p->requests, count);
+    p->drafting_us = (double)(clock_now_us() - begun_us);
+}
+
+static void drafts_give(speculation *p, engine *e)
+{
+    for (int32_t i = 0; i < p->step_count; i++) {
+        const guess_offer *o = &p->step[i];
+        int32_t chosen = p->offers[i].chosen;
+        chosen = chosen < o->draft.count ? chosen : o->draft.count;
+        if (o->drafter >= 0 && chosen > 0 &&
+            engine_sequence_draft(e, o->item.sequence, o->draft.tokens, chosen) > 0)
+            p->guessed = true;
+    }
+}
+
+// What was chosen is not done, whatever it was predicted to gain.
+static void offers_withdraw(speculation *p)
+{
+    p->stats.gain = 1;
+    for (int32_t i = 0; i < p->step_count; i++)
+        p->offers[i].chosen = 0;
+}
+
+bool speculation_work(speculation *p)
+{
+    return p->model && draft_model_work(p->model);
+}
+
+void speculation_guess(speculation *p, engine *e, const speculation_item *items, int32_t count,
+                       bool prompts)
+{
+    bool any = false;
+    int32_t models = 0;
+    p->step_count = 0;
+    p->guessed = p->probing = false;
+    p->drafting_us = 0;
+    p->batch = batch_bucket(count);
+    p->stats.batch = count;
+    p->stats.gain = 1;
+    speculation_work(p);
+    if (prompts || p->stats.drafter_count == 0 || count > p->slot_count)
+        return;
+    for (int32_t i = 0; p->model && i < count; i++)
+        models += items[i].slot >= 0 && draft_model_ready(p->model, items[i].slot);
+    step_facts facts = speculation_facts(p, count);
+    for (int32_t i = 0; i < count; i++) {
+        guess_offer *o = &p->step[p->step_count];
+        o->item = items[i];
+        o->draft.count = 0;
+        p->offers[p->step_count++] = offer_make(p, o, &facts, models);
+        any = any || o->drafter >= 0;
+    }
+    p->stats.gain = controller_choose(&p->cost, &facts, p->offers, p->step_count);
+    bool plain = cost_curve_count(&p->cost, count) == 0 || p->since_plain >= PLAIN_EVERY;
+    if (plain || ledger_loses(ledger_of(p, count)))
+        offers_withdraw(p);
+    for (int32_t i = 0; p->settings->fixed > 0 && i < p->step_count; i++) {
+        offer *o = &p->offers[i];
+        o->chosen = o->count < p->settings->fixed ? o->count : (int32_t)p->settings->fixed;
+    }
+    if (any && !plain && p->settings->fixed == 0 && p->stats.gain <= 1)
+        probe(p, count);
+    model_guess(p);
+    drafts_give(p, e);
+    if (!any && count > 0)
+        p->stats.steps_blank++;
+}
+
+// ---- learning ---------------------------------------------------------------------------------
+
+static void outcome_learn(speculation *p, const guess_offer *o, int32_t drafted, int32_t accepted)
+{
+    int d = o->drafter, band = d == MODEL ? 0 : o->draft.band;
+    speculation_drafter *s = &p->stats.drafters[d];
+    acceptance_add(&p->total[d], drafted, accepted);
+    acceptance_add(&p->all[d][band], drafted, accepted);
+    guess_slot *slot = &p->slots[o->item.slot];
+    acceptance_add(&p->buckets[d][band][slot->class][slot->temperature][p->batch], drafted,
+                   accepted);
+    acceptance_add(&slot->bands[band], drafted, accepted);
+    s->drafted += (uint64_t)drafted;
+    s->accepted += (uint64_t)accepted;
+    s->rejected += accepted < drafted;
+    for (int32_t i = 0; i < drafted && i <= accepted; i++) {
+        s->tried[i]++;
+        s->right[i] += i < accepted;
+    }
+}
+
+void speculation_learn(speculation *p, const engine_report *report)
+{
+    speculation_stats *s = &p->stats;
+    p->context_us = (double)report->context_us;
+    if (report->decode_rows > 0 && report->prefill_rows == 0)
+        cost_curve_add(&p->cost, report->decode_rows,
+                       (double)report->duration_us - (double)report->context_us);
+    if (report->decode_rows > 0) {
+        if (report->prefill_rows > 0)
+            s->steps_prompts++;
+        else if (p->guessed)
+            s->steps_on++;
+        else
+            s->steps_off++;
+        s->steps_probing += p->guessed && p->probing;
+    }
+    if (p->guessed && report->prefill_rows == 0) {
+        int32_t rows = report->decode_rows - report->draft_rows;
+        ledger_add(ledger_of(p, rows), rows, cost_curve_us(&p->cost, rows) + p->context_us,
+                   rows + report->accepted_count, (double)report->duration_us + p->drafting_us);
+    }
+    for (int32_t i = 0; i < p->step_count; i++) {
+        int32_t drafted = 0, accepted = 0;
+        if (p->offers[i].chosen > 0)
+            sequence_drafted(p->step[i].item.sequence, &drafted, &accepted);
+        if (drafted > 0)
+            outcome_learn(p, &p->step[i], drafted, accepted);
+    }
+    p->since_plain = p->guessed ? p->since_plain + 1 : 0;
+    p->step_count = 0;
+    p->guessed = p->probing = false;
+}
