@@ -71,7 +71,7 @@ static void a_conversation_becomes_chatml(void **state)
           "<|im_start|>system\nS<|im_end|>\n<|im_start|>user\nU<|im_end|>\n");
 }
 
-static void wrong_messages_are_refused_by_their_field(void **state)
+static void b020_wrong_messages_are_refused_by_their_field(void **state)
 {
     (void)state;
     refuses(CHATML, "{}", "messages", "must be a list");
@@ -103,7 +103,7 @@ static void wrong_messages_are_refused_by_their_field(void **state)
         "messages[0].tool_calls[0].type", "'magic' is not 'function'");
 }
 
-static void text_parts_are_joined_for_every_role(void **state)
+static void b022_text_parts_are_joined_for_every_role(void **state)
 {
     (void)state;
     static const char *const roles[] = { "system", "user", "assistant", "tool" };
@@ -125,7 +125,7 @@ static void text_parts_are_joined_for_every_role(void **state)
             "must be an object");
 }
 
-static void null_content_goes_with_tool_calls(void **state)
+static void b022_null_content_goes_with_tool_calls(void **state)
 {
     (void)state;
     const char *call = "\"tool_calls\": [{\"type\": \"function\", \"function\": {\"name\": \"f\", "
@@ -158,7 +158,7 @@ static void content_becomes_parts_where_the_template_reads_only_parts(void **sta
           "[{\"role\": \"user\", \"content\": \"hello\"}]", "hello");
 }
 
-static void developer_messages_become_one_leading_system_message(void **state)
+static void b041_developer_messages_become_one_leading_system_message(void **state)
 {
     (void)state;
     gives(
@@ -181,7 +181,7 @@ static void developer_messages_become_one_leading_system_message(void **state)
         "user;dev;");
 }
 
-static void the_template_may_refuse_a_conversation(void **state)
+static void b038_the_template_may_refuse_a_conversation(void **state)
 {
     (void)state;
     const char *source = "{% if messages[0].role == 'system' %}{{ raise_exception('System role not "
@@ -211,7 +211,7 @@ static bool is_markup(const template_output *output, const char *text)
     return false;
 }
 
-static void only_the_template_writes_markers(void **state)
+static void b029_only_the_template_writes_markers(void **state)
 {
     (void)state;
     template_output output = { 0 };
@@ -419,14 +419,14 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_conversation_becomes_chatml),
-        cmocka_unit_test(wrong_messages_are_refused_by_their_field),
-        cmocka_unit_test(text_parts_are_joined_for_every_role),
-        cmocka_unit_test(null_content_goes_with_tool_calls),
+        cmocka_unit_test(b020_wrong_messages_are_refused_by_their_field),
+        cmocka_unit_test(b022_text_parts_are_joined_for_every_role),
+        cmocka_unit_test(b022_null_content_goes_with_tool_calls),
         cmocka_unit_test(arguments_stay_text_where_the_template_adds_them_to_text),
         cmocka_unit_test(content_becomes_parts_where_the_template_reads_only_parts),
-        cmocka_unit_test(developer_messages_become_one_leading_system_message),
-        cmocka_unit_test(the_template_may_refuse_a_conversation),
-        cmocka_unit_test(only_the_template_writes_markers),
+        cmocka_unit_test(b041_developer_messages_become_one_leading_system_message),
+        cmocka_unit_test(b038_the_template_may_refuse_a_conversation),
+        cmocka_unit_test(b029_only_the_template_writes_markers),
         cmocka_unit_test(further_variables_reach_the_template),
         cmocka_unit_test(traits_say_what_a_template_reads),
         cmocka_unit_test(the_last_message_may_be_continued),

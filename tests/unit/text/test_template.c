@@ -65,7 +65,7 @@ static void fails(const char *source, const char *variables, template_fault faul
     template_output_close(&output);
 }
 
-static void errors_of_syntax_name_the_line(void **state)
+static void b042_errors_of_syntax_name_the_line(void **state)
 {
     (void)state;
     refuses("a\n{% if x %}\nb\n", "line 3: ");
@@ -286,7 +286,7 @@ static void text_may_hold_any_character(void **state)
     gives("{{ x }}", "{\"x\": \"{{ 7*7 }}{% if %}{# c #}\"}", "{{ 7*7 }}{% if %}{# c #}");
 }
 
-static void the_date_comes_from_the_caller(void **state)
+static void b042_the_date_comes_from_the_caller(void **state)
 {
     (void)state;
     gives("{{ strftime_now('%Y-%m-%d %H:%M:%S|%f|%Z|%%') }}", "{}",
@@ -364,7 +364,7 @@ static void threads_may_share_a_template(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(errors_of_syntax_name_the_line),
+        cmocka_unit_test(b042_errors_of_syntax_name_the_line),
         cmocka_unit_test(errors_of_a_render_name_the_line),
         cmocka_unit_test(raise_exception_gives_its_message_as_it_is),
         cmocka_unit_test(the_sandbox_changes_nothing_and_shows_no_internals),
@@ -374,7 +374,7 @@ int main(void)
         cmocka_unit_test(origin_follows_every_character),
         cmocka_unit_test(chosen_variables_count_as_markup),
         cmocka_unit_test(text_may_hold_any_character),
-        cmocka_unit_test(the_date_comes_from_the_caller),
+        cmocka_unit_test(b042_the_date_comes_from_the_caller),
         cmocka_unit_test(an_output_can_be_used_again),
         cmocka_unit_test(a_template_says_what_it_mentions),
         cmocka_unit_test(threads_may_share_a_template),
