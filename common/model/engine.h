@@ -106,6 +106,20 @@ typedef enum sequence_finish {
 #define SEQUENCE_STOP_IDS_MAX 16
 #define SEQUENCE_BIAS_MAX 1024
 
+// Limits the tokens of a sequence beside its sampling parameters, as a grammar does. The engine
+// calls it on the step thread: `begin`, then `advance` with every generated token in turn, those of
+// earlier attempts first, and `mask` before each draw. What it answers must follow from those
+// tokens alone.
+typedef struct sequence_guide {
+    void *state;
+    void (*begin)(void *state);
+    // False: the token may not come next; an id that ends the sequence is not told.
+    bool (*advance)(void *state, int32_t token);
+    // Which tokens may come next, as `words` words of bits (backend_sample.mask); ids that end the
+    // sequence are the engine's, which allows them where *complete. False: nothing can come.
+    bool (*mask)(void *state, uint64_t *mask, int32_t words, bool *complete);
+} sequence_guide;
+
 // What to compute. Arrays are copied by engine_sequence_open.
 typedef struct sequence_request {
     const int32_t *tokens; // prompt, then what earlier attempts already delivered
@@ -125,7 +139,10 @@ typedef struct sequence_request {
                              // no page of the prompt is taken from known prefixes
     bool logits_hash;        // report a 64-bit hash of the logits of every token (tests)
     hash128 prefix_salt;     // adapter and tenant; zero for none
-    void *owner;             // the caller's, returned with every report
+    // NULL, or the caller's until the sequence is closed. End ids are drawn only where it is
+    // complete, and there at once where nothing else may come, min_tokens or not.
+    const sequence_guide *guide;
+    void *owner; // the caller's, returned with every report
 } sequence_request;
 
 // One generated token.
@@ -194,8 +211,9 @@ void engine_sequence_start(engine *e, sequence *s);
 // A seat becomes a sequence of the batch: `tokens` [count >= 1] were generated behind the request's
 // tokens by the worker that computed them, and the pages hold the first `computed` tokens: all but
 // the last. None of `tokens` is reported again. STATUS_INVALID, and the seat stays open: `computed`
-// is another number, the pages cannot hold it, a token is none of the vocabulary, or one of them
-// would have ended the sequence; behind a right token of `tokens` the seat can then only be closed.
+// is another number, the pages cannot hold it, a token is none of the vocabulary, one of them
+// would have ended the sequence, or its guide does not allow one; behind a right token of `tokens`
+// the seat can then only be closed.
 status engine_sequence_place(engine *e, sequence *s, int32_t computed, const int32_t *tokens,
                              int32_t count);
 // Guess the tokens that a sequence will draw next. The next step computes a row for each of

@@ -46,7 +46,9 @@ struct sequence {
     backend_sample sampling;
     backend_token_count *counts; // [counts_capacity] pinned, ascending by token
     backend_token_bias *biases;  // [SEQUENCE_BIAS_MAX] pinned
-    uint64_t *mask;              // [mask_words] pinned: all but the ids that would end it
+    uint64_t
+        *mask; // [mask_words] pinned: all but the ids that would end it, or what `guide` allows
+    const sequence_guide *guide; // NULL: none
 };
 
 // Where a step's arrays lie in the pinned arena.
@@ -132,9 +134,10 @@ void sampler_begin(engine *e, sequence *s, const sequence_request *request);
 // Whether `token` is one that ends the sequence wherever it is drawn.
 bool sampler_ends(const engine *e, const sequence *s, int32_t token);
 // The row for the next token of `s`, whose arrays stay valid until its token is added.
-backend_sample sampler_row(const sequence *s);
+backend_sample sampler_row(sequence *s);
 // Whether `token`, generated next, ends the sequence.
 sequence_finish sampler_finish_of(const engine *e, const sequence *s, int32_t token);
-// Append a generated token, and take the last one back.
-void sampler_add(engine *e, sequence *s, int32_t token);
+// Append a generated token. False: its guide does not allow it, and says nothing of what follows.
+bool sampler_add(engine *e, sequence *s, int32_t token);
+// Take the last one back, where there is no guide.
 void sampler_remove(sequence *s);

@@ -20,6 +20,23 @@ static status count_check(const char *name, int64_t value, int64_t low, int64_t 
                      (long long)value, (long long)low, (long long)high);
 }
 
+// The guide hears what earlier attempts generated.
+static status guide_begin(const sequence_request *request, error *failure)
+{
+    const sequence_guide *g = request->guide;
+    if (request->ignore_eos)
+        return error_set(failure, STATUS_INVALID, "ignore_eos",
+                         "ignore_eos is true; with a grammar the text ends where that does");
+    g->begin(g->state);
+    for (int32_t i = request->prompt_count; i < request->token_count; i++)
+        if (!g->advance(g->state, request->tokens[i]))
+            return error_set(
+                failure, STATUS_INVALID, "grammar",
+                "token %d of the answer so far is %d, which the grammar does not allow",
+                i - request->prompt_count, request->tokens[i]);
+    return STATUS_OK;
+}
+
 status sampler_check(const engine *e, const sequence_request *request, error *failure)
 {
     const backend_sample *s = &request->sampling;
@@ -42,6 +59,8 @@ status sampler_check(const engine *e, const sequence_request *request, error *fa
     }
     for (int32_t i = 0; i < request->stop_id_count; i++)
         TRY(count_check("a stop id", request->stop_ids[i], 0, last, failure));
+    if (request->guide)
+        TRY(guide_begin(request, failure));
     return STATUS_OK;
 fail:
     return result;
@@ -134,7 +153,7 @@ bool sampler_ends(const engine *e, const sequence *s, int32_t token)
 static void mask_begin(engine *e, sequence *s)
 {
     const model_config *c = model_config_of(e->model);
-    if (s->min_tokens <= s->token_count - s->prompt_count)
+    if (s->guide || s->min_tokens <= s->token_count - s->prompt_count)
         return;
     memset(s->mask, 0xff, (size_t)e->mask_words * sizeof s->mask[0]);
     for (int32_t i = 0; i < s->stop_id_count; i++)
@@ -157,6 +176,7 @@ void sampler_begin(engine *e, sequence *s, const sequence_request *request)
     s->sampling.count_count = 0;
     s->sampling.mask = NULL;
     s->sampling.biases = s->biases;
+    s->guide = request->guide;
     if (request->sampling.bias_count > 0)
         memcpy(s->biases, request->sampling.biases,
                (size_t)request->sampling.bias_count * sizeof s->biases[0]);
@@ -164,12 +184,44 @@ void sampler_begin(engine *e, sequence *s, const sequence_request *request)
     mask_begin(e, s);
 }
 
-backend_sample sampler_row(const sequence *s)
+static bool mask_is_empty(const engine *e, const sequence *s)
+{
+    uint64_t any = 0;
+    for (int32_t i = 0; i < e->mask_words; i++)
+        any |= s->mask[i];
+    return any == 0;
+}
+
+// What the guide allows. Ids that would end the sequence before min_tokens are left out while that
+// leaves anything.
+static void mask_guide(const engine *e, sequence *s, bool early)
+{
+    const model_config *c = model_config_of(e->model);
+    const sequence_guide *g = s->guide;
+    bool complete = false;
+    if (!g->mask(g->state, s->mask, e->mask_words, &complete)) {
+        memset(s->mask, 0, (size_t)e->mask_words * sizeof s->mask[0]);
+        return;
+    }
+    for (int32_t i = 0; early && i < s->stop_id_count; i++)
+        s->mask[s->stop_ids[i] / 64] &= ~(1ull << (s->stop_ids[i] % 64));
+    if (early && mask_is_empty(e, s))
+        g->mask(g->state, s->mask, e->mask_words, &complete);
+    else if (early)
+        return;
+    for (int32_t i = 0; complete && i < c->end_id_count; i++)
+        s->mask[c->end_ids[i] / 64] |= 1ull << (c->end_ids[i] % 64);
+}
+
+backend_sample sampler_row(sequence *s)
 {
     backend_sample row = s->sampling;
     int32_t generated = s->token_count - s->prompt_count;
+    bool early = generated < s->min_tokens;
     row.output_index = (uint64_t)generated;
-    row.mask = generated < s->min_tokens ? s->mask : NULL;
+    row.mask = early || s->guide ? s->mask : NULL;
+    if (s->guide)
+        mask_guide(s->engine, s, early);
     return row;
 }
 
@@ -198,10 +250,11 @@ void sampler_remove(sequence *s)
             (size_t)(s->sampling.count_count - at) * sizeof s->counts[0]);
 }
 
-void sampler_add(engine *e, sequence *s, int32_t token)
+bool sampler_add(engine *e, sequence *s, int32_t token)
 {
     CHECK(token >= 0 && token < e->facts.vocabulary && s->token_count < e->facts.context);
     s->tokens[s->token_count++] = token;
     if (penalised(s))
         counts_add(e, s, token, 1);
+    return !s->guide || sampler_ends(e, s, token) || s->guide->advance(s->guide->state, token);
 }

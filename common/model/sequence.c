@@ -185,7 +185,8 @@ static void last_page_copy(engine *e, sequence *s)
 void sequence_prefix_extend(engine *e, sequence *s)
 {
     int32_t page_tokens = e->kv.layout.page_tokens;
-    if (!e->reuse || s->scores || s->computed != s->reused || s->computed != s->chained * page_tokens)
+    if (!e->reuse || s->scores || s->computed != s->reused ||
+        s->computed != s->chained * page_tokens)
         return;
     while ((s->chained + 1) * page_tokens < s->token_count) {
         hash128 self;
@@ -224,9 +225,9 @@ status engine_sequence_place(engine *e, sequence *s, int32_t computed, const int
         return STATUS_INVALID;
     for (int32_t i = 0; i < count; i++) {
         if (tokens[i] < 0 || tokens[i] >= e->facts.vocabulary ||
-            sampler_finish_of(e, s, tokens[i]) != SEQUENCE_UNFINISHED)
+            sampler_finish_of(e, s, tokens[i]) != SEQUENCE_UNFINISHED ||
+            !sampler_add(e, s, tokens[i]))
             return STATUS_INVALID;
-        sampler_add(e, s, tokens[i]);
     }
     s->computed = computed;
     sequence_join(e, s, SEQUENCE_DECODING);
@@ -258,7 +259,8 @@ static status pages_reach(engine *e, sequence *s, int32_t count)
 
 status engine_sequence_rewind(engine *e, sequence *s, const int32_t *tokens, int32_t count)
 {
-    CHECK(e->settings.rewinds && s->state >= SEQUENCE_COMPUTING && s->state <= SEQUENCE_RESTING);
+    CHECK(e->settings.rewinds && !s->guide && s->state >= SEQUENCE_COMPUTING &&
+          s->state <= SEQUENCE_RESTING);
     int32_t common = s->prompt_count;
     if (count <= common || count >= e->facts.context || count - common >= s->max_tokens ||
         memcmp(tokens, s->tokens, (size_t)common * sizeof tokens[0]) != 0)
