@@ -140,10 +140,10 @@ static bool mask_fill(grammar_machine *m, int32_t state, uint64_t *mask)
     return (only || walk(m, &v->plain, state, mask)) && walk(m, &v->others, state, mask);
 }
 
-const uint64_t *grammar_place_mask(grammar_place *p, bool *some)
+const uint64_t *grammar_place_mask(grammar_place *p, size_t *mask_words, bool *some)
 {
     grammar_machine *m = p->machine;
-    size_t words = m->v->words;
+    size_t words = *mask_words = m->v->words;
     uint64_t any = 0;
     if (p->state <= STATE_DEAD)
         return NULL;

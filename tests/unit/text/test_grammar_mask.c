@@ -115,12 +115,13 @@ static void masks_are_what_bytes_one_by_one_allow(void **state)
         grammar *g;
         error failure;
         bool some;
+        size_t words;
         if (grammar_compile(slice_of(sources[k]), &g, &failure) != STATUS_OK)
             fail_msg("%s", failure.text);
         grammar_machine *m = grammar_machine_open(g, v);
         grammar_place *p = grammar_place_open(m);
         for (uint64_t i = 0; i < 300; i++) {
-            const uint64_t *mask = grammar_place_mask(p, &some);
+            const uint64_t *mask = grammar_place_mask(p, &words, &some);
             assert_non_null(mask);
             uint64_t copy[16];
             memcpy(copy, mask, GRAMMAR_MASK_WORDS(count) * sizeof copy[0]);
@@ -166,9 +167,10 @@ static void time_grammar(const char *name, slice source, const grammar_vocabular
     (void)name;
     for (int i = 0, length = 0; i < STEPS / 10; i++) {
         bool some;
+        size_t words;
         struct timespec from, to;
         clock_gettime(CLOCK_THREAD_CPUTIME_ID, &from);
-        const uint64_t *mask = grammar_place_mask(p, &some);
+        const uint64_t *mask = grammar_place_mask(p, &words, &some);
         clock_gettime(CLOCK_THREAD_CPUTIME_ID, &to);
         assert_non_null(mask);
         times[(*time_count)++] =
