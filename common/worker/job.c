@@ -43,6 +43,8 @@ void job_table_close(job_table *t)
         return;
     for (int32_t i = 0; i < t->count; i++)
         message_free(t->list[i]->message);
+    for (int32_t i = 0; i < t->count; i++)
+        guide_release(t->list[i]->guide);
     free(t->list);
     free(t->jobs);
     free(t->held);
@@ -100,7 +102,8 @@ void job_remove(job_table *t, job *j)
     int32_t at = 0;
     while (at < t->count && t->list[at] != j)
         at++;
-    CHECK(at < t->count && j->sequence == NULL && !j->transfer && j->held_count == 0);
+    CHECK(at < t->count && j->sequence == NULL && j->guide == NULL && !j->transfer &&
+          j->held_count == 0);
     message_free(j->message);
     j->message = NULL;
     t->count--;

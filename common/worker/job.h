@@ -8,6 +8,7 @@
 
 #include "handoff/handoff.h"
 #include "model/engine.h"
+#include "worker/guide.h"
 #include "worker/worker.h"
 
 typedef enum job_state {
@@ -30,6 +31,7 @@ typedef struct job {
     job_state state;
     message_to_worker *message; // while it waits; message->ticket
     sequence *sequence;         // NULL while it waits and after its end
+    guide *guide;               // of its grammar; NULL: it has none, or after its end
     sequence_class class;
     int64_t overtaken;    // tickets that entered before it while it found no room
     int32_t tried_pages;  // pages that were free, and sequences open, when it last found no room

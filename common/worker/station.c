@@ -34,6 +34,8 @@ void station_end(station *s, job *j, bool keep)
     if (j->sequence != NULL)
         engine_sequence_close(s->engine, j->sequence, keep);
     j->sequence = NULL;
+    guide_release(j->guide);
+    j->guide = NULL;
     j->state = JOB_ENDING;
     j->recompute = false;
     message_free(j->message);
@@ -100,6 +102,14 @@ static handoff_token token_of(const Penstock__PlanPeer *peer)
     return handoff_token_of(peer->token.data, peer->token.len);
 }
 
+static status grammar_take(station *s, job *j, error *failure)
+{
+    j->guide = guides_take(s->guides, slice_of(j->message->ticket->grammar));
+    return j->guide != NULL ? STATUS_OK
+                            : error_set(failure, STATUS_OVERLOADED, "grammar",
+                                        "too many grammars wait to be compiled");
+}
+
 void station_ticket(station *s, worker_event *event)
 {
     const message_ticket *t = event->message->ticket;
@@ -133,6 +143,8 @@ void station_ticket(station *s, worker_event *event)
     j->message = event->message;
     event->message = NULL;
     result = s->role->begin(s, j, &failure);
+    if (result == STATUS_OK && j->message->ticket->grammar[0] != 0)
+        result = grammar_take(s, j, &failure);
     if (result != STATUS_OK) {
         refuse_job(s, j, result, failure.text);
         return;
@@ -210,6 +222,20 @@ void station_count_reused(station *s, job *j)
     page_count(s->page, PAGE_CACHED_TOKENS, j->cached_tokens);
 }
 
+static bool compiling(const job *j)
+{
+    return j->guide != NULL && guide_state_of(j->guide) == GUIDE_COMPILING;
+}
+
+static status grammar_begin(const job *j, const sequence_guide **wanted, error *failure)
+{
+    if (guide_state_of(j->guide) == GUIDE_REFUSED)
+        return guide_refusal(j->guide, failure);
+    *wanted = guide_begin(j->guide);
+    return *wanted != NULL ? STATUS_OK
+                           : error_set(failure, STATUS_OVERLOADED, "grammar", "memory is short");
+}
+
 // False where it found no room; otherwise the job entered or was refused.
 static bool enter(station *s, job *j)
 {
@@ -217,7 +243,11 @@ static bool enter(station *s, job *j)
     error failure;
     CHECK(ticket_read(j->message->ticket, s->role->mode, j, s->biases, &request, &failure) ==
           STATUS_OK);
-    status result = engine_sequence_open(s->engine, &request, &j->sequence, &failure);
+    status result = STATUS_OK;
+    if (j->guide != NULL)
+        result = grammar_begin(j, &request.guide, &failure);
+    if (result == STATUS_OK)
+        result = engine_sequence_open(s->engine, &request, &j->sequence, &failure);
     if (result == STATUS_OVERLOADED) {
         j->tried_pages = engine_pages_free(s->engine);
         j->tried_open = engine_sequences_open(s->engine);
@@ -271,7 +301,8 @@ static bool admit_one(station *s)
     for (int row = 0; row < 2 && blocked == NULL; row++)
         for (int32_t i = 0; i < job_count(s->jobs) && tries < TRIES_MAX; i++) {
             job *j = job_at(s->jobs, i);
-            if (j->state != JOB_WAITING || row_of(s, j) != row || class_full(s, j->class))
+            if (j->state != JOB_WAITING || compiling(j) || row_of(s, j) != row ||
+                class_full(s, j->class))
                 continue;
             if (!alone_allows(s, j) ||
                 (blocked != NULL && blocked->overtaken >= s->config->queue.overtaking))

@@ -26,6 +26,7 @@ typedef struct station_settings {
     int64_t overtaking;        // tickets that may enter before one that finds no room
     int64_t batch_patience_us; // then a batch ticket waits in one row with the interactive ones
     int64_t tokens;            // of prompts that routers may send ahead of their computation
+    int64_t grammars;          // compiled ones kept for tickets to come
 } station_settings;
 
 // What every worker's settings begin with. Sections: log.*, faults, worker.*, queue.*, engine.*,
@@ -101,6 +102,7 @@ struct station {
     page *page;
     job_table *jobs;
     report_batch *batch;
+    guides *guides;
     worker_identity identity;
     worker_state state;
     uint64_t step_begun_us; // of the step that `stepped` speaks of

@@ -46,6 +46,8 @@ static void handoff_hear(station *s)
     }
 }
 
+#define COMPILING_US 1000 // until a grammar that is being compiled is looked after again
+
 // ---- what is -----------------------------------------------------------------------------------
 
 // As its router counts them: those of its tokens and one more.
@@ -177,6 +179,10 @@ static int64_t sleep_us(const station *s)
         const job *j = job_at(s->jobs, i);
         if (j->state != JOB_ENDING && j->deadline_us != 0 && j->deadline_us < next_us)
             next_us = j->deadline_us;
+        // The compiler thread wakes nobody: it is looked after while something else sleeps.
+        if (j->guide != NULL && guide_state_of(j->guide) == GUIDE_COMPILING &&
+            next_us > now_us + COMPILING_US)
+            next_us = now_us + COMPILING_US;
     }
     return next_us > now_us ? (int64_t)(next_us - now_us) : 0;
 }

@@ -31,9 +31,6 @@ static backend_sample sampling_read(const Penstock__Sampling *s, backend_token_b
 status ticket_read(const message_ticket *ticket, sequence_mode mode, void *owner,
                    backend_token_bias *biases, sequence_request *request, error *failure)
 {
-    if (ticket->grammar[0] != 0)
-        return error_set(failure, STATUS_UNSUPPORTED, "grammar",
-                         "this worker does not know grammars");
     if (ticket->adapter[0] != 0)
         return error_set(failure, STATUS_UNSUPPORTED, "adapter",
                          "this worker has no adapter named %s", ticket->adapter);

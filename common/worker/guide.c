@@ -1,0 +1,271 @@
+#include "worker/guide.h"
+
+#include "base/hash.h"
+#include "base/log.h"
+#include "base/queue.h"
+#include "text/grammar_mask.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+
+#define WAITING_MAX 1024
+#define FOREVER_US 3600000000
+
+// One grammar. The compiler thread fills it, then sets `state`; from then on it is the step
+// thread's.
+typedef struct guide_grammar {
+    struct guide_grammar *next; // the last used first
+    hash128 hash;
+    buffer source;
+    int32_t users;
+    atomic_int state;
+    grammar_machine *machine;
+    status code;
+    error failure;
+} guide_grammar;
+
+struct guide {
+    guides *guides;
+    guide_grammar *grammar;
+    grammar_place *place;
+    sequence_guide sequence;
+};
+
+struct guides {
+    const char *model;
+    int64_t kept;
+    guide_grammar *list;
+    queue *waiting; // guide_grammar; `stop` ends the thread
+    pthread_t thread;
+    bool started;
+    guide_grammar stop;
+    grammar_vocabulary *vocabulary; // the compiler thread's; NULL until it is read
+};
+
+// ---- the compiler thread -----------------------------------------------------------------------
+
+static status vocabulary_read(guides *g, error *failure)
+{
+    gguf *file = NULL;
+    tokenizer *tokens = NULL;
+    status result;
+    if (g->vocabulary)
+        return STATUS_OK;
+    TRY(gguf_open(g->model, &file, failure));
+    TRY(tokenizer_open(file, &tokens, failure));
+    TRY(grammar_vocabulary_of(tokens, &g->vocabulary));
+fail:
+    if (tokens)
+        tokenizer_close(tokens);
+    if (file)
+        gguf_close(file);
+    return result;
+}
+
+static status compile(guides *g, guide_grammar *x)
+{
+    grammar *compiled = NULL;
+    status result;
+    TRY(vocabulary_read(g, &x->failure));
+    TRY(grammar_compile(buffer_slice(&x->source), &compiled, &x->failure));
+    x->machine = grammar_machine_open(compiled, g->vocabulary);
+    result = x->machine ? STATUS_OK
+                        : error_set(&x->failure, STATUS_NO_MEMORY, "grammar", "memory is short");
+    grammar_release(compiled);
+fail:
+    if (result != STATUS_OK)
+        error_prefix(&x->failure, "grammar");
+    return result;
+}
+
+static void *compiler_run(void *argument)
+{
+    guides *g = argument;
+    for (;;) {
+        guide_grammar *x = queue_pop_wait(g->waiting, FOREVER_US);
+        if (x == &g->stop)
+            return NULL;
+        if (!x)
+            continue;
+        x->code = compile(g, x);
+        atomic_store_explicit(&x->state, x->code == STATUS_OK ? GUIDE_READY : GUIDE_REFUSED,
+                              memory_order_release);
+    }
+}
+
+// ---- the step thread ---------------------------------------------------------------------------
+
+status guides_open(const char *model, int64_t kept, guides **opened)
+{
+    guides *g = calloc(1, sizeof *g);
+    if (!g)
+        return STATUS_NO_MEMORY;
+    g->model = model;
+    g->kept = kept;
+    status result = queue_open(WAITING_MAX, &g->waiting);
+    if (result != STATUS_OK) {
+        free(g);
+        return result;
+    }
+    *opened = g;
+    return STATUS_OK;
+}
+
+static guide_state state_of(const guide_grammar *x)
+{
+    return (guide_state)atomic_load_explicit(&x->state, memory_order_acquire);
+}
+
+static void grammar_free(guide_grammar *x)
+{
+    grammar_machine_close(x->machine);
+    buffer_close(&x->source);
+    free(x);
+}
+
+void guides_close(guides *g)
+{
+    if (!g)
+        return;
+    if (g->started) {
+        while (queue_pop(g->waiting) != NULL) {
+        }
+        queue_push(g->waiting, &g->stop);
+        pthread_join(g->thread, NULL);
+    }
+    while (g->list) {
+        guide_grammar *next = g->list->next;
+        grammar_free(g->list);
+        g->list = next;
+    }
+    queue_close(g->waiting);
+    grammar_vocabulary_close(g->vocabulary);
+    free(g);
+}
+
+// Unlink one that is known and put it in front.
+static guide_grammar *find(guides *g, slice source, hash128 hash)
+{
+    for (guide_grammar **link = &g->list; *link; link = &(*link)->next) {
+        guide_grammar *x = *link;
+        if (!hash128_equal(x->hash, hash) || !slice_equal(buffer_slice(&x->source), source))
+            continue;
+        *link = x->next;
+        x->next = g->list;
+        return g->list = x;
+    }
+    return NULL;
+}
+
+static guide_grammar *compile_begin(guides *g, slice source, hash128 hash)
+{
+    if (!g->started && pthread_create(&g->thread, NULL, compiler_run, g) != 0)
+        return NULL;
+    g->started = true;
+    guide_grammar *x = calloc(1, sizeof *x);
+    if (!x)
+        return NULL;
+    x->hash = hash;
+    buffer_append_slice(&x->source, source);
+    if (x->source.overflow || queue_push(g->waiting, x) != STATUS_OK) {
+        grammar_free(x);
+        return NULL;
+    }
+    x->next = g->list;
+    return g->list = x;
+}
+
+// Let go of the unused beyond `kept`, those used longest ago.
+static void unused_drop(guides *g)
+{
+    int64_t unused = 0;
+    for (guide_grammar **link = &g->list; *link;) {
+        guide_grammar *x = *link;
+        unused += x->users == 0;
+        if (x->users > 0 || unused <= g->kept || state_of(x) == GUIDE_COMPILING) {
+            link = &x->next;
+            continue;
+        }
+        *link = x->next;
+        grammar_free(x);
+    }
+}
+
+guide *guides_take(guides *g, slice source)
+{
+    hash128 hash = hash128_of(source.data, source.size);
+    guide *use = calloc(1, sizeof *use);
+    guide_grammar *x = use ? find(g, source, hash) : NULL;
+    if (use && !x)
+        x = compile_begin(g, source, hash);
+    if (!x) {
+        free(use);
+        return NULL;
+    }
+    x->users++;
+    use->guides = g;
+    use->grammar = x;
+    return use;
+}
+
+void guide_release(guide *use)
+{
+    if (!use)
+        return;
+    guides *g = use->guides;
+    grammar_place_close(use->place);
+    use->grammar->users--;
+    free(use);
+    unused_drop(g);
+}
+
+guide_state guide_state_of(const guide *use)
+{
+    return state_of(use->grammar);
+}
+
+status guide_refusal(const guide *use, error *failure)
+{
+    *failure = use->grammar->failure;
+    return use->grammar->code;
+}
+
+// ---- guiding -----------------------------------------------------------------------------------
+
+static void place_begin(void *state)
+{
+    grammar_place_begin(state);
+}
+
+static bool place_advance(void *state, int32_t token)
+{
+    return grammar_place_advance(state, token);
+}
+
+static bool place_mask(void *state, uint64_t *mask, int32_t words, bool *complete)
+{
+    bool some;
+    size_t own;
+    const uint64_t *allowed = grammar_place_mask(state, &own, &some);
+    if (!allowed)
+        return false;
+    size_t common = own < (size_t)words ? own : (size_t)words;
+    memset(mask, 0, (size_t)words * sizeof mask[0]);
+    memcpy(mask, allowed, common * sizeof mask[0]);
+    *complete = grammar_place_complete(state);
+    return some || *complete;
+}
+
+const sequence_guide *guide_begin(guide *use)
+{
+    CHECK(guide_state_of(use) == GUIDE_READY);
+    if (!use->place)
+        use->place = grammar_place_open(use->grammar->machine);
+    if (!use->place)
+        return NULL;
+    use->sequence = (sequence_guide){
+        .state = use->place, .begin = place_begin, .advance = place_advance, .mask = place_mask
+    };
+    return &use->sequence;
+}

@@ -1,0 +1,32 @@
+// Grammars of tickets: compiled aside, kept for the next ticket that has the same one, and made the
+// guides of sequences.
+//
+// A compiler thread, which begins with the first grammar, reads the tokens' bytes from the model's
+// file once and compiles; the step thread never waits for it. Everything here is called on the step
+// thread, which also owns the machines of compiled grammars. What a guide allows follows from the
+// ticket and the tokens alone, so another worker that goes on with the sequence allows the same.
+#pragma once
+
+#include "base/buffer.h"
+#include "model/engine.h"
+
+typedef struct guides guides; // the grammars of a worker
+typedef struct guide guide;   // one ticket's use of one
+
+typedef enum guide_state {
+    GUIDE_COMPILING,
+    GUIDE_READY,
+    GUIDE_REFUSED, // guide_refusal says why
+} guide_state;
+
+// `model` is the path of the GGUF file. Of the grammars that no ticket uses, `kept` stay compiled.
+status guides_open(const char *model, int64_t kept, guides **opened);
+void guides_close(guides *g); // NULL is fine; after all guides
+
+// A ticket's grammar. NULL: memory is short, or very many wait to be compiled.
+guide *guides_take(guides *g, slice source);
+void guide_release(guide *use); // NULL is fine; after its sequence was closed
+guide_state guide_state_of(const guide *use);
+status guide_refusal(const guide *use, error *failure);
+// For sequence_request.guide, of a guide that is ready; NULL: memory is short.
+const sequence_guide *guide_begin(guide *use);
