@@ -200,6 +200,8 @@ status dispatcher_tickets(dispatcher *d, exchange *x, registry_worker *decode,
     t.alone = x->alone;
     if (x->call->salted)
         t.prefix_salt = (ProtobufCBinaryData){ sizeof x->call->salt, x->call->salt };
+    if (x->request->grammar.size > 0)
+        t.grammar = x->request->grammar.data;
     m.body_case = PENSTOCK__TO_WORKER__BODY_TICKET;
     m.ticket = &t;
     if (prefill) {

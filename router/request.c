@@ -179,6 +179,7 @@ status request_parse(const request_rules *given, request_kind kind, slice text,
     TRY(request_stop_ids_parse(rules, body, &r, failure));
     TRY(request_bias_parse(rules, body, &r, failure));
     TRY(request_prompt_parse(rules, body, e->of[r.model->index], &r, failure));
+    TRY(request_grammar_parse(body, &r, failure));
     TRY(choices_check(rules, &r, failure));
     for (size_t i = 0; i < r.prompt_count; i++) {
         token_list_fit(&r.prompts[i].tokens);
@@ -205,5 +206,6 @@ void request_close(request *r)
     free(r->bias_tokens);
     free(r->biases);
     tool_request_close(&r->tools);
+    buffer_close(&r->grammar);
     *r = (request){ 0 };
 }

@@ -11,7 +11,13 @@
 // min_tokens, stop_token_ids, skip_special_tokens, chat_template_kwargs, documents,
 // add_generation_prompt, continue_final_message (true: the former is false unless it is given, and
 // both true is refused), priority (0 interactive, 1 batch), timeout (seconds until the whole answer
-// must be there), logits_hash (with api.debug).
+// must be there), logits_hash (with api.debug), structured_outputs.
+//
+// response_format is text, json_object or json_schema (always kept to, `strict` or not);
+// structured_outputs is an object with one of `json` (a schema, or one as a string), `json_object`
+// (true), `regex` (a pattern that the whole answer matches) and `choice` (an array of strings). Both
+// make the answer what text/grammar.h says: end tokens come where it is complete, a stop string or
+// max_tokens may still cut it short, and finish_reason says so. Not both, nor with ignore_eos.
 #pragma once
 
 #include "router/models.h"
@@ -68,6 +74,7 @@ typedef struct request {
     bool add_generation_prompt, continue_final_message;
     tool_request tools;
     bool reasons, in_thought; // blocks of thought are told apart; the answer begins inside one
+    buffer grammar; // source of what the answer must be (text/grammar.h); empty: anything
     size_t unknown_fields;
 } request;
 

@@ -26,9 +26,6 @@ status request_chat_parse(const request_rules *rules, json_t *body, encoder *e, 
                          request_type_name(extra));
     TRY(endings_agree(body, r, failure));
     TRY(tool_request_parse(rules->model, rules->settings, body, &r->tools, &tools, failure));
-    if (r->tools.forced)
-        return error_set(failure, STATUS_UNSUPPORTED, "tool_choice",
-                         "tool_choice is only served as \"none\" and \"auto\"");
     chat_request conversation = { .messages = request_member(body, "messages"),
                                   .tools = tools,
                                   .documents = request_member(body, "documents"),

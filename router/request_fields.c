@@ -72,6 +72,8 @@ static const char *const other_fields[] = {
     "parallel_tool_calls",
     "chat_template_kwargs",
     "documents",
+    "response_format",
+    "structured_outputs",
 };
 
 // Fields that would change the answer and are not offered. Accepted only with a value that asks for
@@ -83,7 +85,6 @@ static const struct {
     { "suffix", "\"\"" },
     { "functions", "[]" },
     { "function_call", "\"none\"" },
-    { "response_format", "{\"type\":\"text\"}" },
     { "modalities", "[\"text\"]" },
     { "audio", NULL },
     { "prediction", NULL },
@@ -94,7 +95,6 @@ static const struct {
     { "guided_regex", NULL },
     { "guided_choice", NULL },
     { "guided_grammar", NULL },
-    { "structured_outputs", NULL },
     { "grammar", NULL },
     { "use_beam_search", "false" },
     { "length_penalty", "1.0" },

@@ -18,6 +18,9 @@ status request_bias_parse(const request_rules *rules, json_t *body, request *r, 
 // An element `field[index]` that must be the id of a token.
 status request_token_id_parse(const request_rules *rules, json_t *item, const char *field,
                               size_t index, int32_t *id, error *failure);
+// response_format, structured_outputs, and the calls that tool_choice demands (behind the prompt,
+// which reads the tools): the source of a grammar, which was seen to compile.
+status request_grammar_parse(json_t *body, request *r, error *failure);
 // messages or prompt, to ids.
 status request_prompt_parse(const request_rules *rules, json_t *body, encoder *e, request *r,
                             error *failure);

@@ -1,0 +1,172 @@
+// Structured output: response_format, the extension structured_outputs, and forced tool calls, as
+// the source of a grammar (text/grammar.h), which is compiled here once to see that it can be.
+#include "router/request_private.h"
+
+#include "text/grammar.h"
+
+#include <stdlib.h>
+
+static slice text_of(const json_t *string)
+{
+    return (slice){ json_string_value(string), json_string_length(string) };
+}
+
+static status wrong_type(const char *field, const json_t *value, const char *right, error *failure)
+{
+    return error_set(failure, STATUS_INVALID, field, "%s is %s; right is %s", field,
+                     request_type_name(value), right);
+}
+
+// Append "tag\n" and the JSON.
+static status source_json(request *r, const char *tag, const json_t *value, error *failure)
+{
+    char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
+    if (!text)
+        return error_set(failure, STATUS_NO_MEMORY, "", "no memory for the grammar");
+    buffer_append_text(&r->grammar, tag);
+    buffer_append_byte(&r->grammar, '\n');
+    buffer_append_text(&r->grammar, text);
+    free(text);
+    return STATUS_OK;
+}
+
+static status schema_format(json_t *format, request *r, error *failure)
+{
+    json_t *inner = request_member(format, "json_schema");
+    json_t *schema = inner ? request_member(inner, "schema") : NULL;
+    json_t *strict = inner ? request_member(inner, "strict") : NULL;
+    if (!json_is_object(inner))
+        return error_set(failure, STATUS_INVALID, "response_format.json_schema",
+                         "response_format.json_schema must be an object with name and schema");
+    if (!json_is_object(schema))
+        return error_set(failure, STATUS_INVALID, "response_format.json_schema.schema",
+                         "response_format.json_schema.schema must be an object");
+    if (strict && !json_is_boolean(strict))
+        return wrong_type("response_format.json_schema.strict", strict, "true or false", failure);
+    return source_json(r, "json_schema", schema, failure);
+}
+
+static status response_format_parse(json_t *format, request *r, error *failure)
+{
+    json_t *type = json_is_object(format) ? request_member(format, "type") : NULL;
+    if (!json_is_object(format))
+        return wrong_type("response_format", format, "an object", failure);
+    if (json_is_string(type) && slice_equal(text_of(type), SLICE("text")))
+        return STATUS_OK;
+    if (json_is_string(type) && slice_equal(text_of(type), SLICE("json_schema")))
+        return schema_format(format, r, failure);
+    if (!json_is_string(type) || !slice_equal(text_of(type), SLICE("json_object")))
+        return error_set(failure, STATUS_INVALID, "response_format.type",
+                         "response_format.type must be \"text\", \"json_object\" or "
+                         "\"json_schema\"");
+    buffer_append_text(&r->grammar, "json_object\n");
+    return STATUS_OK;
+}
+
+// The schema may come as JSON or as a string of JSON, as some clients send it.
+static status outputs_json(json_t *value, request *r, error *failure)
+{
+    if (!json_is_string(value))
+        return source_json(r, "json_schema", value, failure);
+    buffer_append_text(&r->grammar, "json_schema\n");
+    buffer_append_slice(&r->grammar, text_of(value));
+    return STATUS_OK;
+}
+
+static status outputs_member(const char *name, json_t *value, request *r, error *failure)
+{
+    if (strcmp(name, "json") == 0)
+        return outputs_json(value, r, failure);
+    if (strcmp(name, "json_object") == 0) {
+        if (!json_is_true(value))
+            return wrong_type("structured_outputs.json_object", value, "true", failure);
+        buffer_append_text(&r->grammar, "json_object\n");
+        return STATUS_OK;
+    }
+    if (strcmp(name, "choice") == 0)
+        return source_json(r, "choice", value, failure);
+    if (strcmp(name, "regex") != 0)
+        return error_set(failure, STATUS_UNSUPPORTED, "structured_outputs",
+                         "structured_outputs has the member \"%.60s\"; served are json, "
+                         "json_object, regex and choice",
+                         name);
+    if (!json_is_string(value))
+        return wrong_type("structured_outputs.regex", value, "a string", failure);
+    buffer_append_text(&r->grammar, "regex\n");
+    buffer_append_slice(&r->grammar, text_of(value));
+    return STATUS_OK;
+}
+
+static status structured_outputs_parse(json_t *outputs, request *r, error *failure)
+{
+    const char *name;
+    json_t *value;
+    size_t given = 0;
+    if (!json_is_object(outputs))
+        return wrong_type("structured_outputs", outputs, "an object", failure);
+    json_object_foreach(outputs, name, value)
+    {
+        if (json_is_null(value))
+            continue;
+        given++;
+        status result = given == 1 ? outputs_member(name, value, r, failure) : STATUS_OK;
+        if (result != STATUS_OK)
+            return result;
+    }
+    if (given == 1)
+        return STATUS_OK;
+    return error_set(failure, STATUS_INVALID, "structured_outputs",
+                     "structured_outputs has %zu members; right is one of json, json_object, regex "
+                     "and choice",
+                     given);
+}
+
+// What cannot stand beside a grammar, and whether it compiles.
+static status grammar_check(request *r, const char *field, error *failure)
+{
+    grammar *compiled = NULL;
+    error inner = { 0 };
+    if (r->grammar.overflow)
+        return error_set(failure, STATUS_NO_MEMORY, "", "no memory for the grammar");
+    if (r->ignore_eos)
+        return error_set(failure, STATUS_INVALID, "ignore_eos",
+                         "ignore_eos is true; with %s the answer ends where that says", field);
+    if (r->in_thought && !r->tools.forced)
+        return error_set(failure, STATUS_UNSUPPORTED, field,
+                         "%s is not served where the prompt ends inside a block of thought", field);
+    status result = grammar_compile(buffer_slice(&r->grammar), &compiled, &inner);
+    grammar_release(compiled);
+    if (result == STATUS_OK)
+        return STATUS_OK;
+    // Too large is the grammar, not the body.
+    return error_set(failure, result == STATUS_TOO_LARGE ? STATUS_INVALID : result, field, "%s: %s",
+                     field, inner.text);
+}
+
+status request_grammar_parse(json_t *body, request *r, error *failure)
+{
+    json_t *format = request_member(body, "response_format");
+    json_t *outputs = request_member(body, "structured_outputs");
+    const char *field = "response_format";
+    status result = STATUS_OK;
+    if (format)
+        TRY(response_format_parse(format, r, failure));
+    if (outputs && r->grammar.size > 0)
+        return error_set(failure, STATUS_INVALID, "structured_outputs",
+                         "structured_outputs and response_format are both given; right is one");
+    if (outputs) {
+        field = "structured_outputs";
+        TRY(structured_outputs_parse(outputs, r, failure));
+    }
+    if (r->tools.forced && r->grammar.size > 0)
+        return error_set(failure, STATUS_INVALID, field,
+                         "%s is given and tool_choice demands a call; right is one", field);
+    if (r->tools.forced) {
+        field = "tools";
+        buffer_append_slice(&r->grammar, buffer_slice(&r->tools.grammar));
+    }
+    if (r->grammar.size > 0)
+        TRY(grammar_check(r, field, failure));
+fail:
+    return result;
+}
