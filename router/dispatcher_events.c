@@ -304,10 +304,10 @@ static void on_update(dispatcher *d, registry_worker *w, const message_token_upd
         tokens_note(d, x, w, u, known);
     if (result == STREAM_DONE) {
         // Whoever goes on with it may stop: after a stop string both, after the prefill worker's
-        // word the decode worker.
-        bool by_decode = x->decode.serial == w->serial && !x->stream.stopped_by_text;
-        if (!by_decode)
-            dispatcher_recall(d, x);
+        // word the decode worker, and the prefill worker where the decode worker did without it.
+        if (x->decode.serial == w->serial && !x->stream.stopped_by_text)
+            dispatcher_release(d, &x->decode);
+        dispatcher_recall(d, x);
     }
     bool replay = result == STREAM_MORE && x->early.size > 0;
     uint64_t number = x->number;
