@@ -31,6 +31,8 @@ static const config_key fabric_keys[] = {
       "A peer that owes something and is silent so long is given up.", NULL },
     { "fabric.connect", CONFIG_DURATION, KEY(connect_us), "5s", 10000, 600e6, "",
       "Time for a pair of workers to connect, compare and probe.", NULL },
+    { "fabric.peers", CONFIG_INT, KEY(peers), "64", 1, HANDOFF_PEERS_MAX * 3 / 4, "workers",
+      "Connections to other workers that stay open; of more, those that rest for fabric.suspect are closed, the one that was used longest ago first, and made again when they are wanted.", NULL },
     { "fabric.allow_slow", CONFIG_BOOL, KEY(allow_slow), "false", 0, 0, "",
       "Use a pair although its transport is not the first of fabric.transports (counted).", NULL },
 };

@@ -35,6 +35,7 @@ typedef struct handoff_settings {
     uint64_t run_bytes;                      // gather page runs up to about this size
     int64_t window;                          // page runs in flight per endpoint
     int64_t suspect_us, fail_us, connect_us; // no byte progress: log, then fail; time to connect
+    int64_t peers;   // pairs that stay open; of more, those that rest are closed
     bool allow_slow; // accept a transport slower than the configured one (counted)
 } handoff_settings;
 extern const config_section handoff_config_section; // keys "fabric.*"
@@ -111,6 +112,7 @@ typedef struct handoff_stats {
     uint64_t bytes_sent, bytes_received, transfers_done, transfers_failed, runs_dropped;
     uint64_t pages_quarantined; // held back now, because a peer may still touch them
     uint64_t slow_pairs;        // found on a slower transport than the configured one
+    uint64_t unused_pairs;      // closed because others wanted their place
     uint32_t sends_open, seats_open, peers_open;
     char transport[32];
     double probe_gbps;

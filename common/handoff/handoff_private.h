@@ -18,7 +18,7 @@
 #include <pthread.h>
 
 #define HANDOFF_TAG "handoff"
-#define HANDOFF_PEERS_MAX 64u
+#define HANDOFF_PEERS_MAX 256u      // at a time: those that stay, and those that come and go
 #define HANDOFF_TRANSFERS_MAX 1024u // of each side, half-open ones included
 #define HANDOFF_EARLY_MAX 512u      // seats that wait for their ticket to reach this worker
 #define HANDOFF_COMMANDS 2048u
@@ -77,6 +77,7 @@ typedef struct handoff_pair {
     uint64_t probe_checksum, probe_begin_us, probe_us;
     status code; // why it ends
     uint32_t next_send;
+    uint64_t used_us; // when a transfer, or the word that one may come, needed it last
 } handoff_pair;
 
 typedef struct handoff_send {
@@ -230,6 +231,8 @@ bool pair_place_probe(handoff *h, handoff_pair *p, const Penstock__Probe *probe,
                       fabric_placement *placement);
 void pair_probe_returned(handoff *h, handoff_pair *p, bool received, status code);
 void pair_tick(handoff *h);
+// A transfer needs it, or will: it is the last one to be closed for another's sake.
+void pair_use(handoff *h, handoff_pair *p);
 void pair_on_accepted(void *owner, fabric_peer peer, const char *address);
 void pair_on_failed(void *owner, fabric_peer peer, status code);
 void pair_on_closed(void *owner, fabric_peer peer);

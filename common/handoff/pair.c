@@ -28,6 +28,23 @@ handoff_pair *pair_for(handoff *h, uint64_t incarnation, bool client)
     return NULL;
 }
 
+// Whether a transfer goes over it, or waits for it.
+static bool is_used(const handoff *h, const handoff_pair *p)
+{
+    for (uint32_t i = 0; i < h->sends_used; i++)
+        if (h->sends[i].t.state != SEND_FREE && h->sends[i].pair == p)
+            return true;
+    for (uint32_t i = 0; i < h->seats_used; i++)
+        if (h->seats[i].t.state != SEAT_FREE && h->seats[i].pair == p)
+            return true;
+    return false;
+}
+
+void pair_use(handoff *h, handoff_pair *p)
+{
+    p->used_us = fabric_now_us(h->net);
+}
+
 static handoff_pair *take_pair(handoff *h)
 {
     for (uint32_t i = 0; i < HANDOFF_PEERS_MAX; i++)
@@ -61,17 +78,19 @@ static void release_probe(handoff_pair *p)
     p->probe = NULL;
 }
 
-// The pair is in use from now on, or it is not any more: its transfers hear of it.
-static void tell_transfers(handoff *h, handoff_pair *p)
+// The pair is in use from now on, or it is not any more: its transfers hear of it. `spared`: it
+// worked and nothing went over it, so that the next one who wants it may connect at once.
+static void tell_transfers(handoff *h, handoff_pair *p, bool spared)
 {
     bool ready = p->state == PAIR_READY;
     if (ready) {
         h->stats.peers_open++;
+        pair_use(h, p);
         fabric_transport(h->net, p->peer, h->stats.transport);
         log_info(HANDOFF_TAG, "peer %s ready transport %s gbps %.2f token %s", p->address,
                  h->stats.transport, h->stats.probe_gbps,
                  p->token.half[0] | p->token.half[1] ? "shown" : "none");
-    } else if (p->client)
+    } else if (p->client && !spared)
         handoff_note_peer(h, p->incarnation, p->code,
                           p->code == STATUS_PEER_MISMATCH ? REFUSAL_HOLDS_US : FAILURE_HOLDS_US);
     send_raise(h, p, ready ? SEND_PAIR_READY : SEND_PAIR_FAILED);
@@ -117,9 +136,37 @@ void pair_apply(handoff *h, handoff_pair *p, pair_event event, status code)
     if (actions & TABLE_ANSWER)
         answer_probe(h, p);
     if (actions & TABLE_RAISE)
-        tell_transfers(h, p);
+        tell_transfers(h, p, before == PAIR_READY && !is_used(h, p));
     if (actions & TABLE_FAIL)
         fabric_fail(h->net, p->peer, code);
+}
+
+// Of more pairs than are to stay open, those that no transfer needs are closed, the one that was
+// used longest ago first. One that was used a moment ago stays: its other end may have opened a
+// seat over it for a ticket that is about to come here. Peers that have not been admitted do not
+// count: they take nobody's place.
+static void close_unused(handoff *h)
+{
+    int64_t open = 0;
+    uint64_t now_us = fabric_now_us(h->net);
+    for (uint32_t i = 0; i < HANDOFF_PEERS_MAX; i++) {
+        uint8_t state = h->pairs[i].state;
+        open += state == PAIR_GREETING || state == PAIR_PROBING || state == PAIR_READY;
+    }
+    for (; open > h->settings.peers; open--) {
+        handoff_pair *oldest = NULL;
+        for (uint32_t i = 0; i < HANDOFF_PEERS_MAX; i++) {
+            handoff_pair *p = &h->pairs[i];
+            bool rests = p->used_us + (uint64_t)h->settings.suspect_us < now_us;
+            if (p->state == PAIR_READY && rests && (!oldest || p->used_us < oldest->used_us) &&
+                !is_used(h, p))
+                oldest = p;
+        }
+        if (oldest == NULL)
+            return; // looked at again when a pair was made or time has passed
+        h->stats.unused_pairs++;
+        pair_apply(h, oldest, PAIR_UNUSED, STATUS_CANCELLED);
+    }
 }
 
 status pair_connect(handoff *h, const handoff_peer *peer, handoff_pair **made)
@@ -145,6 +192,7 @@ status pair_connect(handoff *h, const handoff_peer *peer, handoff_pair **made)
     snprintf(p->address, sizeof(p->address), "%s:%u", peer->host, peer->port);
     fabric_set_busy(h->net, id, true);
     pair_apply(h, p, PAIR_CONNECT, STATUS_OK);
+    close_unused(h);
     *made = p;
     return STATUS_OK;
 }
@@ -189,8 +237,10 @@ static void take_in(handoff *h, handoff_pair *p, const Penstock__Hello *hello)
     p->incarnation = hello->incarnation;
     if (wire_compare(h, hello, &failure) != STATUS_OK)
         refuse(h, p, &failure);
-    else
+    else {
         pair_apply(h, p, PAIR_HELLO, STATUS_OK);
+        close_unused(h);
+    }
 }
 
 void pair_on_hello(handoff *h, handoff_pair *p, message_fabric **m)
@@ -216,6 +266,9 @@ void pair_on_hello(handoff *h, handoff_pair *p, message_fabric **m)
 
 void pair_on_admission(handoff *h, uint64_t incarnation)
 {
+    handoff_pair *known = pair_for(h, incarnation, false);
+    if (known)
+        pair_use(h, known);
     for (uint32_t i = 0; i < HANDOFF_PEERS_MAX; i++) {
         handoff_pair *p = &h->pairs[i];
         if (p->state != PAIR_ACCEPTED || p->greeting == NULL ||
@@ -349,6 +402,7 @@ void pair_tick(handoff *h)
             log_warn(HANDOFF_TAG, "peer %s shows no token that a router gave for it", p->address);
         pair_apply(h, p, PAIR_LATE, p->greeting ? STATUS_PEER_REFUSED : STATUS_PEER_SILENT);
     }
+    close_unused(h);
 }
 
 void pair_on_failed(void *owner, fabric_peer peer, status code)

@@ -110,6 +110,7 @@ static void open_seat(handoff *h, handoff_seat *s)
     if (p == NULL || p->state != PAIR_READY)
         return;
     s->pair = p;
+    pair_use(h, p);
     apply(h, s, SEAT_PAIR_READY, STATUS_OK);
 }
 

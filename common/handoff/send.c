@@ -121,6 +121,8 @@ static void begin(handoff *h, const handoff_command *c)
     }
     handoff_pair *p = pair_for(h, c->peer.incarnation, true);
     status result = p ? STATUS_OK : pair_connect(h, &c->peer, &p);
+    if (p)
+        pair_use(h, p);
     s = result == STATUS_OK ? take_send(h, c->key, p) : NULL;
     if (s == NULL) {
         refuse_begin(h, c->key, result == STATUS_OK ? STATUS_OVERLOADED : result);

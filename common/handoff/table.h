@@ -129,6 +129,7 @@ typedef enum pair_event {
     PAIR_CONFIRM,   // prefill: the last answer is right; decode: the peer says so
     PAIR_BAD,       // a probe is wrong, the transport too slow, or a message makes no sense
     PAIR_LATE,      // set-up takes too long
+    PAIR_UNUSED,    // no transfer needs it, and others want its place
     PAIR_FAILED,    // the endpoint failed
     PAIR_CLOSED,    // it is closed and drained
     PAIR_EVENTS

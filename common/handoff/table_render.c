@@ -24,8 +24,8 @@ static const char *const pair_states[] = {
     "free", "greeting", "accepted", "probing", "ready", "refused", "closing",
 };
 static const char *const pair_events[] = {
-    "connect", "accept",  "hello", "stranger", "welcome", "unwelcome",
-    "probe",   "confirm", "bad",   "late",     "failed",  "closed",
+    "connect", "accept", "hello", "stranger", "welcome", "unwelcome", "probe",
+    "confirm", "bad",    "late",  "unused",   "failed",  "closed",
 };
 
 typedef struct machine_names {

@@ -20,6 +20,7 @@ enum {
     SPEC_BATCH,
     SPEC_HANDOFF_SECONDS,
     SPEC_HANDOFF_BYTES,
+    SPEC_PAIRS_CLOSED,
     SPEC_PAGES,
     SPEC_PAGES_EVICTED,
     SPEC_SEQUENCES,
@@ -56,6 +57,7 @@ static const metrics_spec specs[SPECS] = {
     [SPEC_BATCH] = { "penstock_worker_batch_sequences", METRICS_HISTOGRAM, "Answers that a step made a token of; steps without any are left out.", { NULL }, BOUNDS(row_bounds) },
     [SPEC_HANDOFF_SECONDS] = { "penstock_worker_handoff_seconds", METRICS_HISTOGRAM, "From the first page of a transfer to its last.", { NULL }, BOUNDS(handoff_bounds) },
     [SPEC_HANDOFF_BYTES] = { "penstock_worker_handoff_bytes_total", METRICS_COUNTER, "Bytes of pages moved: sent, received.", { "direction", NULL }, NULL, 0 },
+    [SPEC_PAIRS_CLOSED] = { "penstock_worker_pairs_closed_total", METRICS_COUNTER, "Connections to other workers that were closed unused, because more than fabric.peers were open.", { NULL }, NULL, 0 },
     [SPEC_PAGES] = { "penstock_worker_pages", METRICS_GAUGE, "Pages of the pool: free (also those of cached prefixes), held, quarantined.", { "state", NULL }, NULL, 0 },
     [SPEC_PAGES_EVICTED] = { "penstock_worker_pages_evicted_total", METRICS_COUNTER, "Cached pages of the pool that were given up for new ones.", { NULL }, NULL, 0 },
     [SPEC_SEQUENCES] = { "penstock_worker_sequences", METRICS_GAUGE, "Sequences in the batch, and tickets that wait: running, waiting.", { "state", NULL }, NULL, 0 },
@@ -78,7 +80,7 @@ struct page {
     metrics_series *counters[PAGE_COUNTERS];
     metrics_series *histograms[PAGE_HISTOGRAMS];
     metrics_series *gauges[GAUGES];
-    metrics_series *bytes_sent, *bytes_received, *pages_evicted;
+    metrics_series *bytes_sent, *bytes_received, *pairs_closed, *pages_evicted;
     http_thread *http; // NULL: off
     pthread_mutex_t lock;
     worker *worker; // NULL: the model is loading, or the process ends
@@ -117,6 +119,7 @@ static void series_make(page *p)
     p->pages_evicted = metrics_series_of(p->registry, SPEC_PAGES_EVICTED, NULL);
     p->bytes_sent = labelled(p, SPEC_HANDOFF_BYTES, "sent");
     p->bytes_received = labelled(p, SPEC_HANDOFF_BYTES, "received");
+    p->pairs_closed = metrics_series_of(p->registry, SPEC_PAIRS_CLOSED, NULL);
     p->gauges[READY] = metrics_series_of(p->registry, SPEC_READY, NULL);
 }
 
@@ -251,6 +254,7 @@ void page_show(page *p, const worker_state *state, const handoff_stats *stats)
     metrics_add(p->bytes_sent, (double)stats->bytes_sent - metrics_value(p->bytes_sent));
     metrics_add(p->bytes_received,
                 (double)stats->bytes_received - metrics_value(p->bytes_received));
+    metrics_add(p->pairs_closed, (double)stats->unused_pairs - metrics_value(p->pairs_closed));
 }
 
 static void reason_add(page *p, size_t spec, status reason)

@@ -100,7 +100,8 @@ static int open_side(side *s, bool listen)
                                   .window = s->o.window,
                                   .suspect_us = 2000000,
                                   .fail_us = 20000000,
-                                  .connect_us = 10000000 };
+                                  .connect_us = 10000000,
+                                  .peers = 64 };
     handoff_identity identity = { .incarnation = listen ? DECODE : PREFILL,
                                   .model_name = "bench",
                                   .architecture = "none",

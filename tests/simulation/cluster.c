@@ -38,7 +38,7 @@ static struct cluster {
     bool spares; // one worker of each kind and all routers
     uint64_t fire_us, clients;
     // Of this seed's processes.
-    int page_tokens, pages, sequences, chunk;
+    int page_tokens, pages, sequences, chunk, peers;
     int64_t retry_budget_ms, request_timeout_ms, local_prefill_tokens;
     bool local_prefill, recompute, checksums;
     // Weights of the faults, and how often one comes.
@@ -112,6 +112,7 @@ static void worker_arguments(const member *m, arguments *a)
     set(a, "engine.chunk_tokens=%d", cluster.chunk);
     set(a, "engine.context=320");
     set(a, "fabric.run_bytes=64KiB");
+    set(a, "fabric.peers=%d", cluster.peers);
     set(a, "fabric.checksums=%s", cluster.checksums ? "true" : "false");
     if (m->kind == MEMBER_DECODE)
         set(a, "decode.recompute_failed_handoff=%s", cluster.recompute ? "true" : "false");
@@ -367,6 +368,7 @@ static void plan_choose(void)
     c->local_prefill = prefills == 0 || world_chance(0.8);
     c->recompute = world_chance(0.3);
     c->checksums = world_chance(0.5);
+    c->peers = world_chance(0.3) ? 1 : 64; // one pair has to make room for another
     c->fire_us = world_between(2000000, 8000000);
     c->clients = world_between(4, 80);
     c->kill = weight_choose(0.7, 10);

@@ -40,7 +40,8 @@ static inline void peer_settings(handoff_settings *settings)
                                     .window = 4,
                                     .suspect_us = 500000,
                                     .fail_us = 1200000,
-                                    .connect_us = 3000000 };
+                                    .connect_us = 3000000,
+                                    .peers = 64 };
 }
 
 static inline void peer_prepare(peer *p, uint64_t incarnation, size_t page_bytes)

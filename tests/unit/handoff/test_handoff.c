@@ -153,6 +153,92 @@ static void checksums_can_be_off(void **state)
     transfer_whole(make(10, 0, 2, 1));
 }
 
+static void exchange(peer *a, peer *b)
+{
+    peer between = *a;
+    *a = *b;
+    *b = between;
+}
+
+// Waits until the hand-off has `open` pairs, and closed `unused` ones for others in its life.
+static void expect_pairs(peer *p, uint32_t open, uint64_t unused)
+{
+    handoff_stats stats = { 0 };
+    for (uint64_t end_us = clock_now_us() + 5 * SECOND; clock_now_us() < end_us;) {
+        handoff_stats_of(p->h, &stats);
+        if (stats.peers_open == open && stats.unused_pairs == unused)
+            return;
+        clock_sleep_us(1000);
+    }
+    fail_msg("%u pairs are open and %d were closed as unused", stats.peers_open,
+             (int)stats.unused_pairs);
+}
+
+// `side` is opened anew and keeps one pair; `others` are peers for the opposite part.
+static void open_side_with_one_pair(peer *side, peer *opposite, peer others[2], bool others_listen)
+{
+    handoff_close(sender.h);
+    handoff_close(receiver.h);
+    side->settings.peers = 1;
+    for (uint64_t i = 0; i < 2; i++) {
+        peer_prepare(&others[i], opposite->identity.incarnation + 1 + i, opposite->page_bytes);
+        peer_open(&others[i], others_listen);
+    }
+    peer_open(&receiver, true);
+    peer_open(&sender, false);
+}
+
+static void a_sender_closes_the_pair_that_it_used_longest_ago(void **state)
+{
+    (void)state;
+    peer others[2];
+    handoff_stats stats;
+    open_side_with_one_pair(&sender, &receiver, others, true);
+    transfer held = make(10, 0, 1, 1);
+    begin(&held);
+    open_seat(&held);
+    await(&sender, HANDOFF_SEAT_READY, held.key, NULL);
+    exchange(&receiver, &others[0]);
+    transfer_whole(make(10, 0, 1, 1)); // nothing is closed under a transfer
+    expect_pairs(&sender, 1, 1);       // but this one, which nothing needs any more
+    exchange(&receiver, &others[1]);
+    transfer_whole(make(10, 0, 1, 1));
+    expect_pairs(&sender, 1, 2);
+    exchange(&receiver, &others[1]);
+    exchange(&receiver, &others[0]); // the first one again, whose transfer went on all the time
+    memset(receiver.pool, 0, PEER_PAGES * receiver.page_bytes);
+    for (int32_t i = 0; i < held.pages; i++) // where the others' pages were
+        peer_fill(&sender, held.from[i], held.content, (uint32_t)i);
+    send_all(&held);
+    await(&receiver, HANDOFF_SEAT_FILLED, held.key, NULL);
+    check_content(&held);
+    exchange(&receiver, &others[0]);
+    transfer_whole(make(10, 0, 1, 1)); // a closed pair is made again when it is wanted
+    expect_pairs(&sender, 1, 3);
+    handoff_stats_of(sender.h, &stats);
+    assert_int_equal(stats.transfers_failed, 0);
+    peer_close(&others[0]);
+    peer_close(&others[1]);
+}
+
+static void a_receiver_closes_the_pair_that_it_used_longest_ago(void **state)
+{
+    (void)state;
+    peer others[2];
+    handoff_stats stats;
+    open_side_with_one_pair(&receiver, &sender, others, false);
+    for (int round = 0; round < 4; round++) {
+        transfer_whole(make(10, 0, 1, 1));
+        expect_pairs(&receiver, 1, (uint64_t)round);
+        expect_pairs(&others[0], 0, 0); // its own end hears of it, and may connect at once
+        exchange(&sender, &others[0]);
+    }
+    handoff_stats_of(receiver.h, &stats);
+    assert_int_equal(stats.transfers_failed, 0);
+    peer_close(&others[0]);
+    peer_close(&others[1]);
+}
+
 static void the_host_must_be_reachable(void **state)
 {
     (void)state;
@@ -181,6 +267,8 @@ int main(int argc, char **argv)
         TEST(a_second_begin_or_open_changes_nothing),
         TEST(attempts_are_transfers_of_their_own),
         TEST(checksums_can_be_off),
+        TEST(a_sender_closes_the_pair_that_it_used_longest_ago),
+        TEST(a_receiver_closes_the_pair_that_it_used_longest_ago),
         cmocka_unit_test(the_host_must_be_reachable),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

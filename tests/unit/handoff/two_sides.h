@@ -82,9 +82,9 @@ static inline void begin(const transfer *t)
 
 static inline void open_seat(const transfer *t)
 {
-    handoff_admit(receiver.h, SENDER, (handoff_token){ { 0 } });
-    handoff_seat_open(receiver.h, t->key, SENDER, ++generation, t->to, t->seat_pages,
-                      t->first_page);
+    uint64_t from = sender.identity.incarnation;
+    handoff_admit(receiver.h, from, (handoff_token){ { 0 } });
+    handoff_seat_open(receiver.h, t->key, from, ++generation, t->to, t->seat_pages, t->first_page);
 }
 
 static inline void await(peer *p, handoff_event_kind kind, handoff_key key, handoff_event *found)
