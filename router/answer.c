@@ -1,4 +1,4 @@
-#include "router/answer.h"
+#include "router/answer_private.h"
 
 #include "base/utf8.h"
 #include "net/http.h"
@@ -26,7 +26,7 @@ static bool is_utf8(slice text)
 
 // A token's text as a JSON string. Tokens that are not whole characters are spelt "bytes:\xf0", so
 // that two of them are never the same key.
-static void append_token_text(buffer *out, slice bytes)
+void answer_append_token_text(buffer *out, slice bytes)
 {
     if (is_utf8(bytes)) {
         buffer_append_json(out, bytes);
@@ -87,8 +87,8 @@ static void append_tops(const answer *a, const stream *s, const stream_token *t,
     for (uint32_t k = 0; k < t->top_count && k < a->request->top_logprobs; k++) {
         if (k)
             buffer_append_byte(out, ',');
-        append_token_text(out,
-                          tokenizer_token_bytes(s->decoder.tokens, s->top_ids[t->top_first + k]));
+        answer_append_token_text(
+            out, tokenizer_token_bytes(s->decoder.tokens, s->top_ids[t->top_first + k]));
         buffer_append_byte(out, ':');
         append_logprob(out, s->top_logprobs[t->top_first + k]);
     }
@@ -109,8 +109,8 @@ static void append_completion_logprobs(const answer *a, const stream *s, const s
     for (size_t i = 0; i < count; i++) {
         if (i > 0)
             buffer_append_byte(out, ',');
-        append_token_text(out,
-                          tokenizer_token_bytes(s->decoder.tokens, entry_at(s, part, lead, i)->id));
+        answer_append_token_text(
+            out, tokenizer_token_bytes(s->decoder.tokens, entry_at(s, part, lead, i)->id));
     }
     buffer_append_text(out, "],\"token_logprobs\":[");
     for (size_t i = 0; i < count; i++) {
@@ -296,8 +296,8 @@ static void write_end(const answer *a, buffer *out)
     buffer_append_text(out, "data: [DONE]\n\n");
 }
 
-static void write_error(int status_code, const char *param, const char *code, const char *message,
-                        bool event, buffer *out)
+void answer_error(int status_code, const char *param, const char *code, const char *message,
+                  bool event, buffer *out)
 {
     if (event)
         buffer_append_text(out, "data: ");
@@ -352,9 +352,16 @@ static void write_whole(const answer *a, buffer *out)
 
 const answer_shape *answer_shape_of(request_kind kind)
 {
-    static const answer_shape shapes[] = {
-        [REQUEST_CHAT] = { "chatcmpl", write_chunk, write_end, write_whole, write_error },
-        [REQUEST_COMPLETION] = { "cmpl", write_chunk, write_end, write_whole, write_error },
+    static const answer_shape talk = { "chatcmpl", write_chunk, write_end, write_whole,
+                                       answer_error };
+    static const answer_shape text = { "cmpl", write_chunk, write_end, write_whole, answer_error };
+    static const answer_shape *const shapes[REQUEST_KINDS] = {
+        [REQUEST_CHAT] = &talk,
+        [REQUEST_COMPLETION] = &text,
+        [REQUEST_MESSAGES] = &answer_shape_messages,
+        [REQUEST_MESSAGES_COUNT] = &answer_shape_messages_count,
+        [REQUEST_TOKENIZE] = &answer_shape_tokenize,
+        [REQUEST_DETOKENIZE] = &answer_shape_detokenize,
     };
-    return &shapes[kind];
+    return shapes[kind];
 }

@@ -13,6 +13,14 @@
 
 #define ANSWER_LOGPROB_MIN (-9999.0f)
 
+// What a shape that writes its text in blocks has open.
+typedef enum answer_block {
+    ANSWER_BLOCK_NONE,
+    ANSWER_BLOCK_TEXT,
+    ANSWER_BLOCK_THOUGHT,
+    ANSWER_BLOCK_CALL,
+} answer_block;
+
 // One sequence of the answer.
 typedef struct answer_choice {
     size_t index; // as clients count: all of the first prompt, then those of the second
@@ -21,7 +29,9 @@ typedef struct answer_choice {
     uint64_t cached_tokens;  // of the prompt, at most its length
     const char *fingerprint; // of the version that made it
     bool begun;              // a chunk of it was written
-    bool hidden;             // it was made, and others of its prompt are better
+    answer_block block;      // of a stream: the open one, and its place
+    size_t block_index;
+    bool hidden; // it was made, and others of its prompt are better
 } answer_choice;
 
 typedef struct answer {
@@ -43,7 +53,8 @@ typedef struct answer_usage {
 } answer_usage;
 answer_usage answer_usage_of(const answer *a);
 
-// Every function appends to `out`.
+// Every function appends to `out`. Of a question that is answered without workers (`request_is_
+// computed` says which) there are no choices, and only `whole` and `error` are asked for.
 typedef struct answer_shape {
     const char *id_prefix; // "chatcmpl"
     // SSE events with what is new of one choice, and its finish reason once its stream is done.

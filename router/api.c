@@ -1,4 +1,4 @@
-// The routes of the API: completions and models; the table of all routes.
+// The routes of the API, and the table of all routes.
 #include "router/admin.h"
 #include "router/call.h"
 #include "router/status_api.h"
@@ -7,14 +7,86 @@
 
 static void handle_chat(http_request *http, void *context)
 {
-    router *r = context;
-    call_begin(r->dispatcher, http, REQUEST_CHAT);
+    call_begin(((router *)context)->dispatcher, http, REQUEST_CHAT);
 }
 
 static void handle_completions(http_request *http, void *context)
 {
+    call_begin(((router *)context)->dispatcher, http, REQUEST_COMPLETION);
+}
+
+static void handle_messages(http_request *http, void *context)
+{
+    call_begin(((router *)context)->dispatcher, http, REQUEST_MESSAGES);
+}
+
+static void handle_messages_count(http_request *http, void *context)
+{
+    call_begin(((router *)context)->dispatcher, http, REQUEST_MESSAGES_COUNT);
+}
+
+static void handle_tokenize(http_request *http, void *context)
+{
+    call_begin(((router *)context)->dispatcher, http, REQUEST_TOKENIZE);
+}
+
+static void handle_detokenize(http_request *http, void *context)
+{
+    call_begin(((router *)context)->dispatcher, http, REQUEST_DETOKENIZE);
+}
+
+// What OpenAI's API has and this one has not: said by name, and not as a path that nobody knows.
+static void handle_unserved(http_request *http, void *context)
+{
+    (void)context;
+    char message[256];
+    slice path = http_request_path(http);
+    snprintf(message, sizeof message,
+             "%.*s is not served here; this server has /v1/chat/completions, /v1/completions, "
+             "/v1/messages, /v1/models, /tokenize and /detokenize",
+             (int)(path.size < 60 ? path.size : 60), path.data);
+    http_respond_error(http, 501, "not_supported_error", NULL, "endpoint_not_supported", message);
+}
+
+static void append_id(buffer *out, const char *name, int32_t id)
+{
+    buffer_printf(out, ",\"%s\":", name);
+    if (id == TOKENIZER_NO_ID)
+        buffer_append_text(out, "null");
+    else
+        buffer_printf(out, "%d", id);
+}
+
+static void append_tokenizer(const served_model *model, buffer *out)
+{
+    const tokenizer *t = model->prompt.tokens;
+    char weights[33];
+    hash128_format(model->prompt.identity.weights, weights);
+    buffer_append_text(out, "{\"model\":");
+    buffer_append_json(out, slice_of(model->prompt.identity.name));
+    buffer_printf(out, ",\"weights\":\"%s\",\"vocabulary\":%d,\"max_model_len\":%u", weights,
+                  model->prompt.identity.vocabulary, model_context(model));
+    append_id(out, "bos_token_id", tokenizer_bos(t));
+    append_id(out, "eos_token_id", tokenizer_eos(t));
+    buffer_printf(out, ",\"adds_bos\":%s,\"chat\":%s}", tokenizer_adds_bos(t) ? "true" : "false",
+                  model->prompt.chat ? "true" : "false");
+}
+
+static void handle_tokenizer_info(http_request *http, void *context)
+{
     router *r = context;
-    call_begin(r->dispatcher, http, REQUEST_COMPLETION);
+    buffer out = { 0 };
+    buffer_append_text(&out, "{\"tokenizers\":[");
+    for (size_t i = 0, told = 0; i < r->models.count; i++) {
+        if (!gate_model_allowed(r->gate, http, &r->models.items[i]))
+            continue;
+        if (told++)
+            buffer_append_byte(&out, ',');
+        append_tokenizer(&r->models.items[i], &out);
+    }
+    buffer_append_text(&out, "]}");
+    http_respond(http, 200, "application/json", buffer_slice(&out));
+    buffer_close(&out);
 }
 
 static void append_model(const router *r, const served_model *model, slice name, buffer *out)
@@ -69,8 +141,38 @@ static void handle_model(http_request *http, void *context)
 const http_route router_routes[] = {
     { "POST", "/v1/chat/completions", handle_chat, HTTP_JSON_BODY | ROUTE_API | ROUTE_COUNTED },
     { "POST", "/v1/completions", handle_completions, HTTP_JSON_BODY | ROUTE_API | ROUTE_COUNTED },
+    { "POST", "/v1/messages", handle_messages, HTTP_JSON_BODY | ROUTE_API | ROUTE_COUNTED },
+    { "POST", "/v1/messages/count_tokens", handle_messages_count, HTTP_JSON_BODY | ROUTE_API },
+    { "POST", "/tokenize", handle_tokenize, HTTP_JSON_BODY | ROUTE_API },
+    { "POST", "/detokenize", handle_detokenize, HTTP_JSON_BODY | ROUTE_API },
+    { "GET", "/tokenizer_info", handle_tokenizer_info, ROUTE_API },
     { "GET", "/v1/models", handle_models, ROUTE_API },
     { "GET", "/v1/models/*", handle_model, ROUTE_API },
+    { "POST", "/v1/embeddings", handle_unserved, ROUTE_API },
+    { "POST", "/v1/moderations", handle_unserved, ROUTE_API },
+    { "POST", "/v1/responses", handle_unserved, ROUTE_API },
+    { "POST", "/v1/images/*", handle_unserved, ROUTE_API },
+    { "POST", "/v1/audio/*", handle_unserved, ROUTE_API },
+    { "POST", "/v1/files", handle_unserved, ROUTE_API },
+    { "GET", "/v1/files", handle_unserved, ROUTE_API },
+    { "POST", "/v1/fine_tuning/*", handle_unserved, ROUTE_API },
+    { "POST", "/v1/assistants", handle_unserved, ROUTE_API },
+    { "GET", "/v1/assistants", handle_unserved, ROUTE_API },
+    { "POST", "/v1/threads", handle_unserved, ROUTE_API },
+    { "POST", "/v1/batches", handle_unserved, ROUTE_API },
+    { "GET", "/v1/batches", handle_unserved, ROUTE_API },
+    { "POST", "/v1/uploads", handle_unserved, ROUTE_API },
+    { "POST", "/v1/vector_stores", handle_unserved, ROUTE_API },
+    { "GET", "/v1/vector_stores", handle_unserved, ROUTE_API },
+    { "POST", "/v1/realtime/*", handle_unserved, ROUTE_API },
+    { "GET", "/v1/responses/*", handle_unserved, ROUTE_API },
+    { "GET", "/v1/files/*", handle_unserved, ROUTE_API },
+    { "GET", "/v1/assistants/*", handle_unserved, ROUTE_API },
+    { "GET", "/v1/threads/*", handle_unserved, ROUTE_API },
+    { "GET", "/v1/batches/*", handle_unserved, ROUTE_API },
+    { "GET", "/v1/uploads/*", handle_unserved, ROUTE_API },
+    { "GET", "/v1/vector_stores/*", handle_unserved, ROUTE_API },
+    { "GET", "/v1/fine_tuning/*", handle_unserved, ROUTE_API },
     { "GET", "/health", status_api_health, ROUTE_OPEN },
     { "GET", "/ready", status_api_ready, ROUTE_OPEN },
     { "GET", "/metrics", status_api_metrics, ROUTE_ADMIN },

@@ -226,6 +226,15 @@ static uint64_t seed_of(const call *c)
     return key.size > 0 ? hash64_of(key.data, key.size, 0) : random_system();
 }
 
+static void answer_prepare(call *c)
+{
+    c->answer = (answer){ .id = c->id,
+                          .created_s = clock_wall_s(),
+                          .model = c->request.model->prompt.identity.name,
+                          .request = &c->request,
+                          .choices = c->choices };
+}
+
 // Its exchanges stand in the line. False: no memory, and what has begun is left to call_end.
 static bool exchanges_begin(call *c)
 {
@@ -234,11 +243,7 @@ static bool exchanges_begin(call *c)
     c->choices = calloc(count, sizeof *c->choices);
     if (!c->exchanges || !c->choices)
         return false;
-    c->answer = (answer){ .id = c->id,
-                          .created_s = clock_wall_s(),
-                          .model = c->request.model->prompt.identity.name,
-                          .request = &c->request,
-                          .choices = c->choices };
+    answer_prepare(c);
     for (size_t i = 0; i < count; i++) {
         if (exchange_begin(&c->exchanges[i], c, i, i == 0 ? c->number : 0) != STATUS_OK)
             return false;
@@ -246,6 +251,23 @@ static bool exchanges_begin(call *c)
         c->open++;
     }
     return true;
+}
+
+// A question about a prompt: no worker is asked.
+static void answer_at_once(call *c)
+{
+    buffer *out = &c->dispatcher->out;
+    http_request *http = c->http;
+    if (!gate_model_allowed(c->dispatcher->router->gate, http, c->request.model)) {
+        call_refuse(c, 403, "model_not_allowed", "model", "this key may not use the model");
+        return;
+    }
+    answer_prepare(c);
+    buffer_clear(out);
+    c->shape->whole(&c->answer, out);
+    c->http = NULL;
+    http_respond(http, 200, "application/json", buffer_slice(out));
+    call_end(c, "stop", false);
 }
 
 static void call_parsed(call *c)
@@ -265,6 +287,10 @@ static void call_parsed(call *c)
     }
     router_metrics_add(d->router->metrics, ROUTER_METRIC_UNKNOWN_FIELDS, NULL, NULL,
                        (double)c->request.unknown_fields);
+    if (!request_is_computed(c->kind)) {
+        answer_at_once(c);
+        return;
+    }
     c->queued_us = c->written_us = clock_now_us();
     c->deadline_us = deadline_of(c);
     if (!may_wait(c) || !may_spend(c))

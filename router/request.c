@@ -122,7 +122,7 @@ static status length_resolve(const request_rules *rules, const request *r, reque
                              error *failure)
 {
     uint64_t context = rules->context, prompt = p->tokens.count;
-    const char *field = r->kind == REQUEST_CHAT ? "messages" : "prompt";
+    const char *field = request_is_chat(r) ? "messages" : "prompt";
     if (prompt == 0)
         return error_set(failure, STATUS_INVALID, field, "%s gives no token; it must not be empty",
                          field);
@@ -131,8 +131,7 @@ static status length_resolve(const request_rules *rules, const request *r, reque
                          "This model's maximum context length is %llu tokens. However, your %s "
                          "%s %llu tokens, which leaves no room for an answer.",
                          (unsigned long long)context, field,
-                         r->kind == REQUEST_CHAT ? "resulted in" : "has",
-                         (unsigned long long)prompt);
+                         request_is_chat(r) ? "resulted in" : "has", (unsigned long long)prompt);
     uint64_t room = context - prompt;
     p->max_tokens = r->max_tokens < 0 ? (int64_t)room : r->max_tokens;
     if ((uint64_t)p->max_tokens > room)
@@ -164,6 +163,51 @@ static status choices_check(const request_rules *rules, const request *r, error 
         r->prompt_count, limit);
 }
 
+bool request_is_computed(request_kind kind)
+{
+    return kind <= REQUEST_MESSAGES;
+}
+
+bool request_is_chat(const request *r)
+{
+    return r->kind == REQUEST_CHAT || r->kind == REQUEST_MESSAGES ||
+           r->kind == REQUEST_MESSAGES_COUNT;
+}
+
+// The body of another API becomes a chat request's.
+static status body_translate(json_t **body, request *r, error *failure)
+{
+    json_t *read = NULL;
+    if (r->kind != REQUEST_MESSAGES && r->kind != REQUEST_MESSAGES_COUNT)
+        return STATUS_OK;
+    status result = request_messages_read(*body, r, &read, failure);
+    if (result != STATUS_OK)
+        return result;
+    json_decref(*body);
+    *body = read;
+    return STATUS_OK;
+}
+
+// Sampling, stops, and the prompts with the answers that they ask for.
+static status computed_parse(const request_rules *rules, json_t *body, encoder *e, request *r,
+                             error *failure)
+{
+    status result = STATUS_OK;
+    TRY(request_fields_parse(rules, body, r, failure));
+    TRY(request_stop_parse(rules, body, r, failure));
+    TRY(request_stop_ids_parse(rules, body, r, failure));
+    TRY(request_bias_parse(rules, body, r, failure));
+    TRY(request_prompt_parse(rules, body, e, r, failure));
+    TRY(request_grammar_parse(body, r, failure));
+    TRY(choices_check(rules, r, failure));
+    for (size_t i = 0; request_is_computed(r->kind) && i < r->prompt_count; i++) {
+        token_list_fit(&r->prompts[i].tokens);
+        TRY(length_resolve(rules, r, &r->prompts[i], failure));
+    }
+fail:
+    return result;
+}
+
 status request_parse(const request_rules *given, request_kind kind, slice text,
                      const model_encoders *e, request *parsed, error *failure)
 {
@@ -173,18 +217,13 @@ status request_parse(const request_rules *given, request_kind kind, slice text,
     json_t *body = NULL;
     request r = { .kind = kind };
     TRY(body_parse(text, &body, &own.integers, failure));
+    TRY(body_translate(&body, &r, failure));
     TRY(model_choose(&own, body, &r, failure));
-    TRY(request_fields_parse(rules, body, &r, failure));
-    TRY(request_stop_parse(rules, body, &r, failure));
-    TRY(request_stop_ids_parse(rules, body, &r, failure));
-    TRY(request_bias_parse(rules, body, &r, failure));
-    TRY(request_prompt_parse(rules, body, e->of[r.model->index], &r, failure));
-    TRY(request_grammar_parse(body, &r, failure));
-    TRY(choices_check(rules, &r, failure));
-    for (size_t i = 0; i < r.prompt_count; i++) {
-        token_list_fit(&r.prompts[i].tokens);
-        TRY(length_resolve(rules, &r, &r.prompts[i], failure));
-    }
+    encoder *own_encoder = e->of[r.model->index];
+    if (kind == REQUEST_TOKENIZE || kind == REQUEST_DETOKENIZE)
+        TRY(request_tokenize_parse(rules, body, own_encoder, &r, failure));
+    else
+        TRY(computed_parse(rules, body, own_encoder, &r, failure));
     json_decref(body);
     json_decref(own.integers);
     *parsed = r;

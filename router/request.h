@@ -1,5 +1,7 @@
-// What a client asks: the JSON body of POST /v1/chat/completions or /v1/completions, checked field
-// by field.
+// What a client asks: the JSON body of POST /v1/chat/completions, /v1/completions, /v1/messages
+// (and count_tokens), /tokenize or /detokenize, checked field by field.
+//
+// A body of /v1/messages is read as the chat request that means the same (request_messages.c).
 //
 // `null` means absent. A number out of range, a wrong type, and a documented field whose effect is
 // not offered are refused with the field's name; fields that nobody documents are ignored and
@@ -15,9 +17,10 @@
 //
 // response_format is text, json_object or json_schema (always kept to, `strict` or not);
 // structured_outputs is an object with one of `json` (a schema, or one as a string), `json_object`
-// (true), `regex` (a pattern that the whole answer matches) and `choice` (an array of strings). Both
-// make the answer what text/grammar.h says: end tokens come where it is complete, a stop string or
-// max_tokens may still cut it short, and finish_reason says so. Not both, nor with ignore_eos.
+// (true), `regex` (a pattern that the whole answer matches) and `choice` (an array of strings).
+// Both make the answer what text/grammar.h says: end tokens come where it is complete, a stop
+// string or max_tokens may still cut it short, and finish_reason says so. Not both, nor with
+// ignore_eos.
 #pragma once
 
 #include "router/models.h"
@@ -27,7 +30,18 @@
 #define REQUEST_DEPTH_MAX 64
 #define REQUEST_STOP_IDS_MAX MESSAGE_STOP_IDS_MAX
 
-typedef enum request_kind { REQUEST_CHAT, REQUEST_COMPLETION } request_kind;
+typedef enum request_kind {
+    REQUEST_CHAT,
+    REQUEST_COMPLETION,
+    REQUEST_MESSAGES, // Anthropic's /v1/messages, read as a chat request
+    // Questions about a prompt: nothing is computed.
+    REQUEST_MESSAGES_COUNT, // /v1/messages/count_tokens
+    REQUEST_TOKENIZE,
+    REQUEST_DETOKENIZE,
+    REQUEST_KINDS
+} request_kind;
+
+bool request_is_computed(request_kind kind); // by workers
 
 typedef struct request_sampling {
     double temperature, top_p, min_p, typical_p;
@@ -74,7 +88,8 @@ typedef struct request {
     bool add_generation_prompt, continue_final_message;
     tool_request tools;
     bool reasons, in_thought; // blocks of thought are told apart; the answer begins inside one
-    buffer grammar; // source of what the answer must be (text/grammar.h); empty: anything
+    buffer grammar;           // source of what the answer must be (text/grammar.h); empty: anything
+    bool token_texts;         // of /tokenize: the text of each token too
     size_t unknown_fields;
 } request;
 

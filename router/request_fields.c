@@ -263,7 +263,7 @@ static status fields_agree(const request_rules *rules, json_t *body, request *r,
                          "top_logprobs is only allowed with \"logprobs\": true");
     if (r->top_logprobs > rules->settings->top_logprobs_max)
         return error_set(failure, STATUS_INVALID,
-                         r->kind == REQUEST_CHAT ? "top_logprobs" : "logprobs",
+                         request_is_chat(r) ? "top_logprobs" : "logprobs",
                          "%lld alternatives were asked for; this server gives at most %lld",
                          (long long)r->top_logprobs, (long long)rules->settings->top_logprobs_max);
     if (r->logits_hash && !rules->settings->debug)
@@ -275,7 +275,7 @@ static status fields_agree(const request_rules *rules, json_t *body, request *r,
 status request_fields_parse(const request_rules *rules, json_t *body, request *r, error *failure)
 {
     status result = STATUS_OK;
-    unsigned kind = r->kind == REQUEST_CHAT ? CHAT : COMPLETION;
+    unsigned kind = request_is_chat(r) ? CHAT : COMPLETION;
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
         if (fields[i].kinds & kind)
             field_reset(&fields[i], r);

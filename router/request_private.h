@@ -9,6 +9,19 @@ json_t *request_member(json_t *body, const char *name);
 // "a string", "an array", ...
 const char *request_type_name(const json_t *value);
 
+// Whether a conversation is asked, else a text is continued.
+bool request_is_chat(const request *r);
+
+// Anthropic's body as a chat request's, a new reference; what neither API knows is counted.
+status request_messages_read(json_t *body, request *r, json_t **read, error *failure);
+// Of /tokenize and /detokenize: the ids, in the request's one prompt.
+status request_tokenize_parse(const request_rules *rules, json_t *body, encoder *e, request *r,
+                              error *failure);
+// One text or list of ids in `field`. STATUS_TOO_LARGE: more ids than there are counted.
+status request_one_prompt_parse(const request_rules *rules, json_t *value, const char *field,
+                                encoder *e, token_list *ids, error *failure);
+status request_prompts_take(size_t count, request *r, error *failure);
+
 // Every scalar field of the table, then the refusals; counts unknown fields.
 status request_fields_parse(const request_rules *rules, json_t *body, request *r, error *failure);
 // stop, stop_token_ids, logit_bias.

@@ -42,8 +42,8 @@ static status ids_parse(const request_rules *rules, json_t *list, const char *fi
 }
 
 // One prompt: a string or a list of ids.
-static status one_prompt_parse(const request_rules *rules, json_t *value, const char *field,
-                               encoder *e, token_list *ids, error *failure)
+status request_one_prompt_parse(const request_rules *rules, json_t *value, const char *field,
+                                encoder *e, token_list *ids, error *failure)
 {
     if (json_is_array(value))
         return ids_parse(rules, value, field, ids, failure);
@@ -55,7 +55,7 @@ static status one_prompt_parse(const request_rules *rules, json_t *value, const 
     return prompt_encode_text(rules->model, e, text, prompt_limit(rules), ids, failure);
 }
 
-static status prompts_take(size_t count, request *r, error *failure)
+status request_prompts_take(size_t count, request *r, error *failure)
 {
     r->prompts = calloc(count, sizeof *r->prompts);
     if (!r->prompts)
@@ -77,7 +77,7 @@ static status completion_prompts_parse(const request_rules *rules, json_t *value
         return error_set(failure, STATUS_INVALID, "prompt",
                          "prompt holds %zu prompts; right is at most %lld", count,
                          (long long)rules->settings->choices_max);
-    status result = prompts_take(count, r, failure);
+    status result = request_prompts_take(count, r, failure);
     for (size_t i = 0; result == STATUS_OK && i < count; i++) {
         char field[32] = "prompt";
         json_t *item = several ? json_array_get(value, i) : value;
@@ -86,7 +86,7 @@ static status completion_prompts_parse(const request_rules *rules, json_t *value
         if (several && json_typeof(item) != json_typeof(first))
             return error_set(failure, STATUS_INVALID, field, "%s is %s; right is %s, as the first",
                              field, request_type_name(item), request_type_name(first));
-        result = one_prompt_parse(rules, item, field, e, &r->prompts[i].tokens, failure);
+        result = request_one_prompt_parse(rules, item, field, e, &r->prompts[i].tokens, failure);
         if (result == STATUS_TOO_LARGE)
             return prompt_too_long(rules, field, failure);
     }
@@ -96,7 +96,7 @@ static status completion_prompts_parse(const request_rules *rules, json_t *value
 static status chat_prompt_parse(const request_rules *rules, json_t *body, encoder *e, request *r,
                                 error *failure)
 {
-    status result = prompts_take(1, r, failure);
+    status result = request_prompts_take(1, r, failure);
     if (result == STATUS_OK)
         result = request_chat_parse(rules, body, e, prompt_limit(rules), r, &r->prompts[0].tokens,
                                     failure);
@@ -106,11 +106,11 @@ static status chat_prompt_parse(const request_rules *rules, json_t *body, encode
 status request_prompt_parse(const request_rules *rules, json_t *body, encoder *e, request *r,
                             error *failure)
 {
-    const char *field = r->kind == REQUEST_CHAT ? "messages" : "prompt";
+    const char *field = request_is_chat(r) ? "messages" : "prompt";
     json_t *value = request_member(body, field);
     if (!value)
         return error_set(failure, STATUS_INVALID, field, "%s is missing", field);
-    if (r->kind == REQUEST_CHAT)
+    if (request_is_chat(r))
         return chat_prompt_parse(rules, body, e, r, failure);
     return completion_prompts_parse(rules, value, e, r, failure);
 }

@@ -161,3 +161,9 @@ int stop_matched(const stop *s)
 {
     return s->found;
 }
+
+slice stop_string(const stop *s, int index)
+{
+    CHECK(index >= 0 && (size_t)index < s->count);
+    return s->patterns[index].text;
+}

@@ -31,3 +31,4 @@ void stop_end(stop *s, buffer *text);
 size_t stop_held(const stop *s);
 // The index of the string that matched, or -1.
 int stop_matched(const stop *s);
+slice stop_string(const stop *s, int index);

@@ -1,5 +1,5 @@
-// Bodies of completion requests. Byte 0: bit 0 picks chat or completions, the rest the context;
-// then the JSON.
+// Bodies of requests. Byte 0 picks the kind (its rest by REQUEST_KINDS) and the context; then the
+// JSON.
 //
 // What is accepted fits: tokens exist, prompt and answer have room in the context. What is refused
 // has a sentence.
@@ -38,7 +38,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     uint32_t context = 2 + 16u * data[0];
     atomic_store(&served.items[0].context, context);
     request_rules rules = { .models = &served, .settings = &settings };
-    request_kind kind = data[0] & 1 ? REQUEST_CHAT : REQUEST_COMPLETION;
+    request_kind kind = data[0] % REQUEST_KINDS;
     slice body = { (const char *)data + 1, size - 1 };
     status result = request_parse(&rules, kind, body, &encoders, &r, &failure);
     if (result != STATUS_OK) {
@@ -46,11 +46,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     }
     int32_t vocabulary = served.items[0].prompt.identity.vocabulary;
-    CHECK(r.prompt_count > 0 && r.choices > 0 && r.stops && r.priority >= 0 && r.priority <= 1);
+    CHECK(r.prompt_count > 0 && r.priority >= 0 && r.priority <= 1);
+    CHECK(!request_is_computed(kind) || (r.choices > 0 && r.stops));
     for (size_t k = 0; k < r.prompt_count; k++) {
         const request_prompt *p = &r.prompts[k];
-        CHECK(p->tokens.count > 0 && p->max_tokens >= !r.echo && r.min_tokens <= p->max_tokens);
-        CHECK(p->tokens.count + (size_t)p->max_tokens <= context);
+        if (request_is_computed(kind)) {
+            CHECK(p->tokens.count > 0 && p->max_tokens >= !r.echo && r.min_tokens <= p->max_tokens);
+            CHECK(p->tokens.count + (size_t)p->max_tokens <= context);
+        }
         for (size_t i = 0; i < p->tokens.count; i++)
             CHECK(p->tokens.ids[i] >= 0 && p->tokens.ids[i] < vocabulary);
     }

@@ -1,0 +1,338 @@
+// Anthropic's /v1/messages, read as a chat request: the conversation, the system prompt in front of
+// it, tools and their results. What the API refuses is refused here, by the client's own names.
+#include "router/request_private.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+// Members that mean the same in both APIs, and extensions of ours.
+static const char *const kept[] = {
+    "model",
+    "max_tokens",
+    "temperature",
+    "top_p",
+    "top_k",
+    "stream",
+    "seed",
+    "min_p",
+    "typical_p",
+    "repetition_penalty",
+    "frequency_penalty",
+    "presence_penalty",
+    "min_tokens",
+    "ignore_eos",
+    "stop_token_ids",
+    "logit_bias",
+    "skip_special_tokens",
+    "chat_template_kwargs",
+    "priority",
+    "timeout",
+    "metadata",
+    "service_tier",
+};
+
+// Members that are read here.
+static const char *const read_here[] = {
+    "messages", "system", "stop_sequences", "tools", "tool_choice", "thinking",
+};
+
+// What would change the answer and is not offered.
+static const char *const refused[] = { "container", "mcp_servers", "context_management" };
+
+static bool is_among(const char *name, const char *const *list, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(name, list[i]) == 0)
+            return true;
+    return false;
+}
+#define AMONG(name, list) is_among(name, list, sizeof(list) / sizeof *(list))
+
+static status must_be(const char *field, json_t *value, const char *right, error *failure)
+{
+    if (!value)
+        return error_set(failure, STATUS_INVALID, field, "%s is missing; right is %s", field,
+                         right);
+    return error_set(failure, STATUS_INVALID, field, "%s is %s; right is %s", field,
+                     request_type_name(value), right);
+}
+
+// ---- blocks -----------------------------------------------------------------------------------
+
+static const char *block_type(json_t *block)
+{
+    json_t *type = request_member(block, "type");
+    return json_is_string(type) ? json_string_value(type) : "";
+}
+
+static status block_refuse(const char *field, json_t *block, error *failure)
+{
+    const char *type = block_type(block);
+    if (!json_is_object(block) || !type[0])
+        return must_be(field, block, "a block with a type", failure);
+    return error_set(failure, STATUS_UNSUPPORTED, field,
+                     "%s is a block of type \"%.40s\"; this server takes text, tool_use and "
+                     "tool_result",
+                     field, type);
+}
+
+// A string, or text blocks one behind the other. `others` may stand among them and is passed over.
+static status text_read(json_t *value, const char *field, const char *const others[3], buffer *text,
+                        error *failure)
+{
+    if (json_is_string(value)) {
+        buffer_append(text, json_string_value(value), json_string_length(value));
+        return STATUS_OK;
+    }
+    if (!json_is_array(value))
+        return must_be(field, value, "a string or an array of blocks", failure);
+    for (size_t i = 0; i < json_array_size(value); i++) {
+        char name[96];
+        json_t *block = json_array_get(value, i), *own = request_member(block, "text");
+        snprintf(name, sizeof name, "%s[%zu]", field, i);
+        if (others && is_among(block_type(block), others, 3))
+            continue;
+        if (strcmp(block_type(block), "text") != 0)
+            return block_refuse(name, block, failure);
+        if (!json_is_string(own))
+            return must_be(name, own, "a block whose text is a string", failure);
+        buffer_append(text, json_string_value(own), json_string_length(own));
+    }
+    return STATUS_OK;
+}
+
+static json_t *text_json(const buffer *text)
+{
+    return json_stringn(text->data ? text->data : "", text->size);
+}
+
+// Behind `messages`: {"role": role, "content": text}, whose reference is borrowed.
+static json_t *message_add(json_t *messages, const char *role, const buffer *text)
+{
+    json_t *message = json_object();
+    json_object_set_new(message, "role", json_string(role));
+    json_object_set_new(message, "content", text_json(text));
+    json_array_append_new(messages, message);
+    return message;
+}
+
+static status result_add(json_t *messages, json_t *block, const char *field, error *failure)
+{
+    buffer text = { 0 };
+    char name[112];
+    json_t *id = request_member(block, "tool_use_id"), *content = request_member(block, "content");
+    snprintf(name, sizeof name, "%.96s.content", field);
+    if (!json_is_string(id))
+        return must_be(field, id, "a block whose tool_use_id is a string", failure);
+    status result = content ? text_read(content, name, NULL, &text, failure) : STATUS_OK;
+    if (result == STATUS_OK)
+        json_object_set(message_add(messages, "tool", &text), "tool_call_id", id);
+    buffer_close(&text);
+    return result;
+}
+
+// Results of tools come before what else the user says.
+static status user_add(json_t *messages, json_t *content, const char *field, error *failure)
+{
+    static const char *const results[3] = { "tool_result", "tool_result", "tool_result" };
+    buffer text = { 0 };
+    status result = STATUS_OK;
+    size_t said = !json_is_array(content);
+    for (size_t i = 0; json_is_array(content) && i < json_array_size(content); i++) {
+        char name[96];
+        json_t *block = json_array_get(content, i);
+        snprintf(name, sizeof name, "%s[%zu]", field, i);
+        if (strcmp(block_type(block), "tool_result") != 0)
+            said++;
+        else
+            TRY(result_add(messages, block, name, failure));
+    }
+    TRY(text_read(content, field, results, &text, failure));
+    if (said > 0)
+        message_add(messages, "user", &text);
+fail:
+    buffer_close(&text);
+    return result;
+}
+
+static status call_add(json_t *calls, json_t *block, const char *field, error *failure)
+{
+    json_t *id = request_member(block, "id"), *name = request_member(block, "name");
+    json_t *input = request_member(block, "input");
+    if (!json_is_string(id) || !json_is_string(name) || !json_is_object(input))
+        return error_set(failure, STATUS_INVALID, field,
+                         "%s must have an id and a name, both strings, and an input, an object",
+                         field);
+    char *arguments = json_dumps(input, JSON_COMPACT);
+    json_array_append_new(calls, json_pack("{s:O,s:s,s:{s:O,s:s}}", "id", id, "type", "function",
+                                           "function", "name", name, "arguments",
+                                           arguments ? arguments : "{}"));
+    free(arguments);
+    return STATUS_OK;
+}
+
+// Thought of earlier turns is not shown to the model again.
+static status assistant_add(json_t *messages, json_t *content, const char *field, error *failure)
+{
+    static const char *const others[3] = { "tool_use", "thinking", "redacted_thinking" };
+    buffer text = { 0 };
+    json_t *calls = json_array();
+    status result = STATUS_OK;
+    for (size_t i = 0; json_is_array(content) && i < json_array_size(content); i++) {
+        char name[96];
+        json_t *block = json_array_get(content, i);
+        snprintf(name, sizeof name, "%s[%zu]", field, i);
+        if (strcmp(block_type(block), "tool_use") == 0)
+            TRY(call_add(calls, block, name, failure));
+    }
+    TRY(text_read(content, field, others, &text, failure));
+    json_t *message = message_add(messages, "assistant", &text);
+    if (json_array_size(calls) > 0)
+        json_object_set(message, "tool_calls", calls);
+fail:
+    json_decref(calls);
+    buffer_close(&text);
+    return result;
+}
+
+static status conversation_read(json_t *body, json_t *read, error *failure)
+{
+    json_t *given = request_member(body, "messages"), *system = request_member(body, "system");
+    json_t *messages = json_array();
+    const char *role = "";
+    status result = STATUS_OK;
+    buffer text = { 0 };
+    json_object_set_new(read, "messages", messages);
+    if (!json_is_array(given) || json_array_size(given) == 0)
+        return must_be("messages", given, "an array of at least one message", failure);
+    if (system) {
+        TRY(text_read(system, "system", NULL, &text, failure));
+        message_add(messages, "system", &text);
+    }
+    for (size_t i = 0; i < json_array_size(given); i++) {
+        char field[64];
+        json_t *message = json_array_get(given, i), *content = request_member(message, "content");
+        json_t *named = request_member(message, "role");
+        role = json_is_string(named) ? json_string_value(named) : "";
+        snprintf(field, sizeof field, "messages[%zu].content", i);
+        if (strcmp(role, "user") == 0) {
+            TRY(user_add(messages, content, field, failure));
+        } else if (strcmp(role, "assistant") == 0) {
+            TRY(assistant_add(messages, content, field, failure));
+        } else {
+            snprintf(field, sizeof field, "messages[%zu].role", i);
+            result = error_set(failure, STATUS_INVALID, field,
+                               "%s must be \"user\" or \"assistant\"", field);
+            goto fail;
+        }
+    }
+    if (strcmp(role, "assistant") == 0) // the answer goes on behind what is there
+        json_object_set_new(read, "continue_final_message", json_true());
+fail:
+    buffer_close(&text);
+    return result;
+}
+
+// ---- the other members ------------------------------------------------------------------------
+
+static status tools_read(json_t *body, json_t *read, error *failure)
+{
+    json_t *given = request_member(body, "tools");
+    if (!given)
+        return STATUS_OK;
+    if (!json_is_array(given))
+        return must_be("tools", given, "an array", failure);
+    json_t *tools = json_array();
+    json_object_set_new(read, "tools", tools);
+    for (size_t i = 0; i < json_array_size(given); i++) {
+        char field[32];
+        json_t *tool = json_array_get(given, i), *type = request_member(tool, "type");
+        json_t *function = json_object();
+        snprintf(field, sizeof field, "tools[%zu]", i);
+        json_array_append_new(tools,
+                              json_pack("{s:s,s:o}", "type", "function", "function", function));
+        if (!json_is_object(tool))
+            return must_be(field, tool, "an object", failure);
+        if (type && (!json_is_string(type) || strcmp(json_string_value(type), "custom") != 0))
+            return error_set(failure, STATUS_UNSUPPORTED, field,
+                             "%s is a tool that the server would have to run; this one runs none",
+                             field);
+        static const char *const names[][2] = { { "name", "name" },
+                                                { "description", "description" },
+                                                { "input_schema", "parameters" } };
+        for (size_t k = 0; k < 3; k++)
+            if (request_member(tool, names[k][0]))
+                json_object_set(function, names[k][1], request_member(tool, names[k][0]));
+    }
+    return STATUS_OK;
+}
+
+static status tool_choice_read(json_t *body, json_t *read, error *failure)
+{
+    json_t *given = request_member(body, "tool_choice"), *name = request_member(given, "name");
+    if (!given)
+        return STATUS_OK;
+    const char *type = block_type(given);
+    if (strcmp(type, "auto") == 0 || strcmp(type, "none") == 0)
+        json_object_set_new(read, "tool_choice", json_string(type));
+    else if (strcmp(type, "any") == 0)
+        json_object_set_new(read, "tool_choice", json_string("required"));
+    else if (strcmp(type, "tool") == 0 && json_is_string(name))
+        json_object_set_new(
+            read, "tool_choice",
+            json_pack("{s:s,s:{s:O}}", "type", "function", "function", "name", name));
+    else
+        return error_set(failure, STATUS_INVALID, "tool_choice",
+                         "tool_choice must have a type, which is auto, any, none, or tool with the "
+                         "name of one");
+    if (json_is_true(request_member(given, "disable_parallel_tool_use")))
+        json_object_set_new(read, "parallel_tool_calls", json_false());
+    return STATUS_OK;
+}
+
+static status rest_read(json_t *body, request *r, json_t *read, error *failure)
+{
+    json_t *stops = request_member(body, "stop_sequences"), *value;
+    json_t *thinking = request_member(body, "thinking");
+    const char *name;
+    if (stops && !json_is_array(stops))
+        return must_be("stop_sequences", stops, "an array of strings", failure);
+    if (stops)
+        json_object_set(read, "stop", stops);
+    if (thinking && strcmp(block_type(thinking), "disabled") != 0)
+        return error_set(failure, STATUS_UNSUPPORTED, "thinking",
+                         "thinking is not supported by this server; the only value that it takes "
+                         "is {\"type\":\"disabled\"}");
+    if (r->kind == REQUEST_MESSAGES && !json_is_integer(request_member(body, "max_tokens")))
+        return must_be("max_tokens", request_member(body, "max_tokens"), "an integer of at least 1",
+                       failure);
+    json_object_foreach(body, name, value)
+    {
+        if (AMONG(name, refused) && !json_is_null(value))
+            return error_set(failure, STATUS_UNSUPPORTED, name,
+                             "%s is not supported by this server", name);
+        if (AMONG(name, kept))
+            json_object_set(read, name, value);
+        else
+            r->unknown_fields += !AMONG(name, read_here) && !AMONG(name, refused);
+    }
+    return STATUS_OK;
+}
+
+status request_messages_read(json_t *body, request *r, json_t **read, error *failure)
+{
+    status result = STATUS_OK;
+    json_t *made = json_object();
+    if (!made)
+        return error_set(failure, STATUS_NO_MEMORY, "", "no memory for the request");
+    TRY(rest_read(body, r, made, failure));
+    TRY(conversation_read(body, made, failure));
+    TRY(tools_read(body, made, failure));
+    TRY(tool_choice_read(body, made, failure));
+    *read = made;
+    return STATUS_OK;
+fail:
+    json_decref(made);
+    return result;
+}

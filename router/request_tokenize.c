@@ -1,0 +1,62 @@
+// /tokenize and /detokenize: ids of a text or a conversation, and the other way round.
+#include "router/request_private.h"
+
+static status flag_parse(json_t *body, const char *name, bool *flag, error *failure)
+{
+    json_t *value = request_member(body, name);
+    if (value && !json_is_boolean(value))
+        return error_set(failure, STATUS_INVALID, name, "%s is %s; right is true or false", name,
+                         request_type_name(value));
+    if (value)
+        *flag = json_is_true(value);
+    return STATUS_OK;
+}
+
+static status text_parse(const request_rules *rules, json_t *body, encoder *e, size_t limit,
+                         token_list *ids, error *failure)
+{
+    status result = STATUS_OK;
+    json_t *value = request_member(body, "prompt");
+    bool special = true;
+    TRY(flag_parse(body, "add_special_tokens", &special, failure));
+    if (!json_is_string(value))
+        return error_set(failure, STATUS_INVALID, "prompt",
+                         "prompt is %s; right is a string (or messages in its place)",
+                         value ? request_type_name(value) : "missing");
+    slice text = { json_string_value(value), json_string_length(value) };
+    TRY(special ? prompt_encode_text(rules->model, e, text, limit, ids, failure)
+                : encoder_encode_text(e, text, false, limit, ids, failure));
+fail:
+    return result;
+}
+
+status request_tokenize_parse(const request_rules *rules, json_t *body, encoder *e, request *r,
+                              error *failure)
+{
+    status result = STATUS_OK;
+    size_t limit = rules->settings->http.body_bytes; // no text has more tokens than bytes
+    TRY(request_prompts_take(1, r, failure));
+    token_list *ids = &r->prompts[0].tokens;
+    r->skip_special_tokens = false;
+    if (r->kind == REQUEST_DETOKENIZE) {
+        json_t *tokens = request_member(body, "tokens");
+        if (!json_is_array(tokens))
+            return error_set(failure, STATUS_INVALID, "tokens",
+                             "tokens is %s; right is an array of token ids",
+                             tokens ? request_type_name(tokens) : "missing");
+        TRY(flag_parse(body, "skip_special_tokens", &r->skip_special_tokens, failure));
+        TRY(request_one_prompt_parse(rules, tokens, "tokens", e, ids, failure));
+        return STATUS_OK;
+    }
+    TRY(flag_parse(body, "return_token_strs", &r->token_texts, failure));
+    if (request_member(body, "messages")) {
+        r->add_generation_prompt = true;
+        TRY(flag_parse(body, "add_generation_prompt", &r->add_generation_prompt, failure));
+        TRY(flag_parse(body, "continue_final_message", &r->continue_final_message, failure));
+        TRY(request_chat_parse(rules, body, e, limit, r, ids, failure));
+    } else {
+        TRY(text_parse(rules, body, e, limit, ids, failure));
+    }
+fail:
+    return result;
+}

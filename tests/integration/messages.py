@@ -1,0 +1,137 @@
+#!/usr/bin/env python3
+# tags: integration router
+# limit: 120
+"""/v1/messages and count_tokens, /tokenize, /detokenize, /tokenizer_info, and what is not served, over workers without an engine."""
+import json
+import os
+import sys
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from fakes import FakeCluster  # noqa: E402
+from cluster import check, main  # noqa: E402
+
+SAID = [{"role": "user", "content": "The quick brown fox jumps over the lazy dog"}]
+
+
+def body(cluster, **more):
+    return {"model": cluster.model_name(), "max_tokens": 12, "messages": SAID, **more}
+
+
+def streamed(cluster, **more):
+    """(name, data) of every event."""
+    code, headers, data = cluster.request("POST", "/v1/messages", body(cluster, stream=True, **more))
+    check(code == 200 and headers["Content-Type"].startswith("text/event-stream"), f"{code} {headers}")
+    events = []
+    for block in data.decode().strip().split("\n\n"):
+        lines = block.split("\n")
+        if lines[0].startswith(":"):
+            continue
+        name, text = lines[0].removeprefix("event: "), lines[1].removeprefix("data: ")
+        events.append((name, json.loads(text)))
+        check(events[-1][1]["type"] == name, f"{events[-1]}")
+    return events
+
+
+def whole_and_streamed(cluster):
+    answer = cluster.json("POST", "/v1/messages", body(cluster))
+    check(answer["type"] == "message" and answer["role"] == "assistant" and answer["stop_reason"] == "max_tokens", f"{answer}")
+    check([b["type"] for b in answer["content"]] == ["text"] and answer["content"][0]["text"], f"{answer}")
+    check(answer["usage"]["output_tokens"] == 12 and answer["stop_sequence"] is None, f"{answer}")
+    chat = cluster.chat(SAID, max_tokens=12)
+    check(answer["content"][0]["text"] == chat["choices"][0]["message"]["content"], "the chat says something else")
+    total = answer["usage"]["input_tokens"] + answer["usage"]["cache_read_input_tokens"]
+    check(total == chat["usage"]["prompt_tokens"], f"{answer['usage']} {chat['usage']}")
+    events = streamed(cluster)
+    names = [name for name, _ in events]
+    check(names[:2] == ["message_start", "content_block_start"] and
+          names[-3:] == ["content_block_stop", "message_delta", "message_stop"], f"{names}")
+    check(set(names[2:-3]) == {"content_block_delta"}, f"{names}")
+    text = "".join(d["delta"]["text"] for n, d in events if n == "content_block_delta")
+    check(text == answer["content"][0]["text"], f"{text!r}")
+    check(events[0][1]["message"]["content"] == [] and events[-2][1]["delta"]["stop_reason"] == "max_tokens", f"{events}")
+    check(events[-2][1]["usage"]["output_tokens"] == 12, f"{events[-2]}")
+    stop = text[6:9]
+    stopped = cluster.json("POST", "/v1/messages", body(cluster, stop_sequences=["\u2588", stop]))
+    check(stopped["stop_reason"] == "stop_sequence" and stopped["stop_sequence"] == stop, f"{stopped}")
+    check(stopped["content"][0]["text"] == text[:text.index(stop)], f"{stopped}")
+
+
+def conversations(cluster):
+    system = [{"type": "text", "text": "Be brief."}]
+    blocks = [{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b", "cache_control": {"type": "ephemeral"}}]},
+              {"role": "assistant", "content": [{"type": "thinking", "thinking": "x", "signature": ""}, {"type": "text", "text": "c"}]},
+              {"role": "user", "content": "d"}]
+    plain = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "ab"}, {"role": "assistant", "content": "c"},
+             {"role": "user", "content": "d"}]
+    count = cluster.json("POST", "/v1/messages/count_tokens", {"model": cluster.model_name(), "system": system, "messages": blocks})
+    ids = cluster.json("POST", "/tokenize", {"model": cluster.model_name(), "messages": plain})
+    check(count == {"input_tokens": ids["count"]}, f"{count} {ids}")
+    check(cluster.json("POST", "/v1/messages/count_tokens", {"model": cluster.model_name(), "system": "Be brief.", "messages": blocks})
+          == count, "system as a string")
+    begun = cluster.json("POST", "/v1/messages/count_tokens", {"model": cluster.model_name(), "messages": SAID + [
+        {"role": "assistant", "content": "The answer is"}]})
+    check(begun["input_tokens"] > 0, "an answer that is begun")
+
+
+def errors(cluster):
+    good = body(cluster)
+    for change, status, kind, says in (
+            ({"max_tokens": None}, 400, "invalid_request_error", "max_tokens"), ({"max_tokens": 0}, 400, "invalid_request_error", "max_tokens"),
+            ({"max_tokens": "5"}, 400, "invalid_request_error", "max_tokens"), ({"model": "other"}, 404, "not_found_error", "other"),
+            ({"messages": []}, 400, "invalid_request_error", "messages"), ({"messages": "x"}, 400, "invalid_request_error", "messages"),
+            ({"messages": [{"role": "system", "content": "x"}]}, 400, "invalid_request_error", "messages[0].role"),
+            ({"messages": [{"role": "user"}]}, 400, "invalid_request_error", "messages[0].content"),
+            ({"messages": [{"role": "user", "content": [{"type": "image", "source": {}}]}]}, 400, "invalid_request_error", "image"),
+            ({"messages": [{"role": "user", "content": [{"type": "text", "text": 5}]}]}, 400, "invalid_request_error", "messages[0].content[0]"),
+            ({"messages": [{"role": "assistant", "content": [{"type": "tool_use", "id": "x"}]}, SAID[0]]}, 400, "invalid_request_error", "input"),
+            ({"messages": [{"role": "user", "content": [{"type": "tool_result"}]}]}, 400, "invalid_request_error", "tool_use_id"),
+            ({"system": 5}, 400, "invalid_request_error", "system"), ({"stop_sequences": "x"}, 400, "invalid_request_error", "stop_sequences"),
+            ({"temperature": -1}, 400, "invalid_request_error", "temperature"), ({"thinking": {"type": "enabled"}}, 400, "invalid_request_error", "thinking"),
+            ({"tools": 5}, 400, "invalid_request_error", "tools"), ({"tool_choice": "auto"}, 400, "invalid_request_error", "tool_choice"),
+            ({"mcp_servers": []}, 400, "invalid_request_error", "mcp_servers"), ({"max_tokens": 10 ** 9}, 400, "invalid_request_error", "maximum context")):
+        answer = cluster.json("POST", "/v1/messages", {**good, **change}, expect=status)
+        check(answer["type"] == "error" and set(answer["error"]) == {"type", "message"}, f"{change}: {answer}")
+        check(answer["error"]["type"] == kind and says in answer["error"]["message"], f"{change}: {answer}")
+    check(cluster.json("POST", "/v1/messages", {**good, "system": None, "stop_sequences": None, "tools": None, "metadata": {"user_id": "u"},
+                                                "thinking": {"type": "disabled"}, "service_tier": "auto"})["type"] == "message", "null means absent")
+
+
+def tokenizers(cluster):
+    name = cluster.model_name()
+    text = "Grüße, 🇨🇿 <|im_end|> the end"
+    found = cluster.json("POST", "/tokenize", {"model": name, "prompt": text, "return_token_strs": True})
+    check(found["count"] == len(found["tokens"]) == len(found["token_strs"]) and found["max_model_len"] > 0, f"{found}")
+    back = cluster.json("POST", "/detokenize", {"model": name, "tokens": found["tokens"]})
+    check(back == {"prompt": text}, f"{back}")
+    check(cluster.json("POST", "/tokenize", {"model": name, "prompt": text})["token_strs"] is None, "texts come where they are asked for")
+    check(cluster.json("POST", "/tokenize", {"model": name, "prompt": ""})["tokens"] == [], "an empty text")
+    long = cluster.json("POST", "/tokenize", {"model": name, "prompt": "word " * 50000})
+    check(long["count"] > 49000, "a text longer than the context is counted too")
+    info = cluster.json("GET", "/tokenizer_info")["tokenizers"][0]
+    check(info["model"] == name and info["vocabulary"] > 1000 and info["chat"] is True, f"{info}")
+    for path, change, param in (("/tokenize", {"prompt": 5}, "prompt"), ("/tokenize", {}, "prompt"), ("/tokenize", {"messages": 5}, "messages"),
+                                ("/tokenize", {"prompt": "x", "add_special_tokens": 1}, "add_special_tokens"), ("/detokenize", {}, "tokens"),
+                                ("/detokenize", {"tokens": [-1]}, "tokens[0]"), ("/detokenize", {"tokens": ["x"]}, "tokens[0]")):
+        error = cluster.json("POST", path, {"model": name, **change}, expect=400)["error"]
+        check(error["param"] == param, f"{path} {change}: {error}")
+
+
+def unserved(cluster):
+    for method, path in (("POST", "/v1/embeddings"), ("POST", "/v1/images/generations"), ("POST", "/v1/audio/speech"), ("POST", "/v1/responses"),
+                         ("GET", "/v1/files"), ("GET", "/v1/files/x"), ("POST", "/v1/fine_tuning/jobs"), ("POST", "/v1/moderations"),
+                         ("POST", "/v1/assistants"), ("POST", "/v1/threads"), ("POST", "/v1/batches")):
+        error = cluster.json(method, path, {} if method == "POST" else None, expect=501)["error"]
+        check(error["code"] == "endpoint_not_supported" and path in error["message"], f"{path}: {error}")
+
+
+def test():
+    with FakeCluster() as cluster:
+        cluster.fake("prefill")
+        cluster.fake("decode")
+        for part in (whole_and_streamed, conversations, errors, tokenizers, unserved):
+            part(cluster)
+            print(part.__name__, "is right")
+        cluster.check_idle()
+
+
+main(test)
