@@ -61,7 +61,8 @@ static void guesses_begin(station *s, job *j)
     error failure;
     if (ticket_read(j->message->ticket, SEQUENCE_GENERATE, j, s->biases, &request, &failure) ==
         STATUS_OK)
-        j->guess_slot = speculation_begin(((decode_own *)s->own)->speculation, &request);
+        j->guess_slot = speculation_begin(((decode_own *)s->own)->speculation, &request,
+                                          j->message->ticket->drafter);
 }
 
 static void closing(station *s, job *j)

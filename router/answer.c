@@ -173,6 +173,8 @@ answer_usage answer_usage_of(const answer *a)
     for (size_t i = 0; i < a->choice_count; i++) {
         const answer_choice *c = &a->choices[i];
         usage.generated += c->stream->billed;
+        usage.right_guesses += c->stream->right_guesses;
+        usage.wrong_guesses += c->stream->wrong_guesses;
         if (c->prompt == prompt)
             continue;
         prompt = c->prompt; // its first choice
@@ -211,8 +213,11 @@ static void append_usage(const answer *a, buffer *out)
     buffer_printf(out,
                   "\"usage\":{\"prompt_tokens\":%" PRIu64 ",\"completion_tokens\":%" PRIu64
                   ",\"total_tokens\":%" PRIu64
-                  ",\"prompt_tokens_details\":{\"cached_tokens\":%" PRIu64 "}}",
-                  usage.prompt, usage.generated, usage.prompt + usage.generated, usage.cached);
+                  ",\"prompt_tokens_details\":{\"cached_tokens\":%" PRIu64
+                  "},\"completion_tokens_details\":{\"accepted_prediction_tokens\":%" PRIu64
+                  ",\"rejected_prediction_tokens\":%" PRIu64 "}}",
+                  usage.prompt, usage.generated, usage.prompt + usage.generated, usage.cached,
+                  usage.right_guesses, usage.wrong_guesses);
 }
 
 // The hashes of tokens [first, last), the ending one included.

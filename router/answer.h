@@ -50,6 +50,7 @@ void answer_rank(answer *a);
 // What is billed: each prompt once, the tokens of every choice.
 typedef struct answer_usage {
     uint64_t prompt, cached, generated;
+    uint64_t right_guesses, wrong_guesses; // tokens that workers guessed (speculative decoding)
 } answer_usage;
 answer_usage answer_usage_of(const answer *a);
 

@@ -198,6 +198,7 @@ status dispatcher_tickets(dispatcher *d, exchange *x, registry_worker *decode,
     t.timeout_us = time_left(x);
     t.logits_hash = x->request->logits_hash;
     t.alone = x->alone;
+    t.drafter = (char *)request_drafter_name(x->request->drafter);
     if (x->call->salted)
         t.prefix_salt = (ProtobufCBinaryData){ sizeof x->call->salt, x->call->salt };
     if (x->request->grammar.size > 0)

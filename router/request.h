@@ -71,6 +71,7 @@ typedef struct request {
     int64_t min_tokens;
     int64_t priority;
     double timeout_s; // 0: the router's own
+    uint8_t drafter; // whose guesses may be used; see request_drafter_name
     bool ignore_eos;
     bool skip_special_tokens;
     int32_t stop_ids[REQUEST_STOP_IDS_MAX];
@@ -109,3 +110,6 @@ typedef struct request_rules {
 status request_parse(const request_rules *rules, request_kind kind, slice body,
                      const model_encoders *e, request *parsed, error *failure);
 void request_close(request *r); // zeroed is fine
+
+// As tickets say it: "" for 0, the worker's choice.
+const char *request_drafter_name(uint8_t drafter);

@@ -61,6 +61,7 @@ static const char *const other_fields[] = {
     "logit_bias",
     "stream_options",
     "seed",
+    "speculate",
     "user",
     "metadata",
     "store",
@@ -206,6 +207,33 @@ static bool name_is_known(const char *name, unsigned kind)
     return false;
 }
 
+static const char *const drafter_names[] = { "", "off", "ngram", "suffix", "model" };
+#define DRAFTERS (sizeof drafter_names / sizeof *drafter_names)
+
+const char *request_drafter_name(uint8_t drafter)
+{
+    return drafter_names[drafter < DRAFTERS ? drafter : 0];
+}
+
+// The answer is the same whatever it says, only sooner or later.
+static status drafter_parse(json_t *body, request *r, error *failure)
+{
+    json_t *value = request_member(body, "speculate");
+    slice name = { json_string_value(value), json_string_length(value) };
+    if (!value || (name.data && slice_equal(name, SLICE("auto"))))
+        return STATUS_OK;
+    for (size_t i = 1; name.data && i < DRAFTERS; i++)
+        if (slice_equal(name, slice_of(drafter_names[i]))) {
+            r->drafter = (uint8_t)i;
+            return STATUS_OK;
+        }
+    return error_set(failure, STATUS_INVALID, "speculate",
+                     "speculate is %s%.*s; right is \"auto\", \"off\", \"ngram\", \"suffix\" or "
+                     "\"model\"",
+                     name.data ? "" : request_type_name(value),
+                     (int)(name.size < 40 ? name.size : 40), name.data ? name.data : "");
+}
+
 static status seed_parse(json_t *body, request *r, error *failure)
 {
     json_t *value = request_member(body, "seed");
@@ -285,6 +313,7 @@ status request_fields_parse(const request_rules *rules, json_t *body, request *r
             TRY(field_parse(&fields[i], value, r, failure));
     }
     TRY(seed_parse(body, r, failure));
+    TRY(drafter_parse(body, r, failure));
     TRY(stream_options_parse(body, r, failure));
     TRY(refusals_check(body, failure));
     TRY(fields_agree(rules, body, r, failure));

@@ -182,6 +182,10 @@ stream_result stream_push(stream *s, const message_token_update *update)
         stream_finish(s, PENSTOCK__FINISH__FINISH_LENGTH);
         return STREAM_DONE;
     }
+    if (update->first_index + update->n_tokens > known) {
+        s->right_guesses += update->right_guesses;
+        s->wrong_guesses += update->wrong_guesses;
+    }
     for (size_t i = known - update->first_index; i < update->n_tokens; i++) {
         bool ends = i + 1 == update->n_tokens && update->finish == PENSTOCK__FINISH__FINISH_STOP;
         result = token_push(s, update->tokens[i], ends);

@@ -32,7 +32,7 @@ typedef struct stream {
     size_t max_tokens;
     stop *stops; // its own: the request's strings
     detokenizer decoder;
-    token_list received; // generated tokens in order, earlier attempts included
+    token_list received;   // generated tokens in order, earlier attempts included
     bool notes;            // the request asks for more than text, or its choices are ranked
     stream_token *tokens;  // with notes, one of each that was received; else NULL
     size_t token_capacity; // of tokens
@@ -43,11 +43,12 @@ typedef struct stream {
     buffer raw;      // scratch: text of the tokens at hand
     size_t raw_size; // bytes of text that tokens have given
     size_t raw_characters;
-    size_t through;      // bytes of text let through in all
-    bool text_taken;     // `text` is forgotten at the next push
-    size_t taken_tokens; // tokens whose entries were taken
-    size_t billed;       // tokens that count
-    size_t visible;      // tokens that may have entries: the ending id is not among them
+    size_t through;                      // bytes of text let through in all
+    bool text_taken;                     // `text` is forgotten at the next push
+    size_t taken_tokens;                 // tokens whose entries were taken
+    size_t billed;                       // tokens that count
+    size_t right_guesses, wrong_guesses; // as workers report them
+    size_t visible; // tokens that may have entries: the ending id is not among them
     bool done;
     Penstock__Finish finish; // where done
     // Of a request that echoes its prompt with log-probabilities; else NULL.

@@ -11,6 +11,7 @@
 #define HOST_MAX 63 // what handoff_peer holds
 #define PORT_MAX 65535
 #define TOKENS_PER_UPDATE_MAX 4096
+#define DRAFTER_MAX 15
 #define PAGE_TOKENS_MAX 512
 #define PAGES_MAX 1048576
 #define PROBE_BYTES_MAX ((uint64_t)256 << 20)
@@ -178,6 +179,7 @@ static status check_ticket(const void *message, error *failure)
     RULE(m->decode == NULL || (m->decode->host[0] != 0 && m->decode->port != 0), "ticket.decode",
          "it needs the address for the pages");
     RULE(m->spare_tokens <= MESSAGE_MADE_MAX, "ticket.spare_tokens", "128 at most");
+    RULE(strlen(m->drafter) <= DRAFTER_MAX, "ticket.drafter", "15 bytes at most");
     return STATUS_OK;
 }
 
@@ -216,6 +218,8 @@ static status check_update(const void *message, error *failure)
     RULE(m->n_tokens >= 1 || m->finish != PENSTOCK__FINISH__FINISH_NONE, "update.tokens",
          "an update without a finish brings tokens");
     RULE(m->first_index <= INT32_MAX - TOKENS_PER_UPDATE_MAX, "update.first_index", "too large");
+    RULE(m->right_guesses <= m->n_tokens, "update.right_guesses", "no more than tokens");
+    RULE(m->wrong_guesses <= TOKENS_PER_UPDATE_MAX, "update.wrong_guesses", "4096 at most");
     RULE(!m->handing_over || m->finish == PENSTOCK__FINISH__FINISH_NONE, "update.handing_over",
          "what is finished is not handed over");
     return STATUS_OK;

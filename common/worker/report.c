@@ -257,6 +257,10 @@ static row *row_of(report_batch *b, const job *j, const engine_token *token)
     r->update.request = &r->id;
     r->update.attempt = j->key.attempt;
     r->update.first_index = (uint32_t)token->output_index;
+    int32_t drafted, accepted;
+    sequence_drafted(token->sequence, &drafted, &accepted);
+    r->update.right_guesses = (uint32_t)accepted;
+    r->update.wrong_guesses = (uint32_t)(drafted - accepted);
     return r;
 }
 

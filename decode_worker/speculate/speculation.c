@@ -138,14 +138,27 @@ static int temperature_bucket(float temperature)
     return temperature <= 0 ? 0 : temperature <= 0.7f ? 1 : 2;
 }
 
-int32_t speculation_begin(speculation *p, const sequence_request *request)
+// -1: any; SPECULATION_DRAFTERS: none.
+static int drafter_of(const char *name)
+{
+    int at = 0;
+    if (name[0] == '\0')
+        return -1;
+    while (at < SPECULATION_DRAFTERS && strcmp(name, drafter_names[at]) != 0)
+        at++;
+    return at;
+}
+
+int32_t speculation_begin(speculation *p, const sequence_request *request, const char *drafter)
 {
     int32_t slot = 0;
+    int only = drafter_of(drafter);
     while (slot < p->slot_count && p->slots[slot].used)
         slot++;
-    if (slot == p->slot_count || p->stats.drafter_count == 0)
+    if (slot == p->slot_count || p->stats.drafter_count == 0 || only == SPECULATION_DRAFTERS)
         return -1;
     p->slots[slot].used = true;
+    p->slots[slot].only = only;
     p->slots[slot].class = request->class;
     p->slots[slot].temperature = temperature_bucket(request->sampling.temperature);
     for (int band = 0; band < DRAFT_BANDS; band++)
@@ -153,7 +166,7 @@ int32_t speculation_begin(speculation *p, const sequence_request *request)
     for (int i = 0; i < TEXTS; i++)
         if (p->texts[i])
             speculation_texts[i]->begin(p->texts[i], slot, request->prefix_salt);
-    if (p->model)
+    if (p->model && (only < 0 || only == MODEL))
         draft_model_begin(p->model, slot, request);
     return slot;
 }

@@ -59,8 +59,9 @@ status speculation_open(const speculation_settings *settings, const engine_setti
                         const engine_facts *facts, speculation **opened, error *failure);
 void speculation_close(speculation *p); // NULL is allowed
 
-// A sequence with this request comes: its slot; -1 where nothing is guessed for it.
-int32_t speculation_begin(speculation *p, const sequence_request *request);
+// A sequence with this request comes: its slot; -1 where nothing is guessed for it. `drafter` is the
+// only one that may guess, "off" for none and "" for all.
+int32_t speculation_begin(speculation *p, const sequence_request *request, const char *drafter);
 // It goes, with these tokens. -1 is allowed.
 void speculation_end(speculation *p, int32_t slot, const int32_t *tokens, int32_t prompt_count,
                      int32_t count);

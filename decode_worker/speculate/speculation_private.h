@@ -16,6 +16,7 @@ typedef struct guess_slot {
     bool used;
     sequence_class class;
     int temperature; // bucket
+    int only;        // drafter; -1: any
     acceptance bands[DRAFT_BANDS];
 } guess_slot;
 

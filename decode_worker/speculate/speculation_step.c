@@ -48,7 +48,8 @@ static double guess_text(speculation *p, guess_offer *o)
     guess_offer other = *o;
     o->drafter = -1;
     for (int i = 0; i < TEXTS; i++) {
-        if (!p->texts[i])
+        int only = p->slots[o->item.slot].only;
+        if (!p->texts[i] || (only >= 0 && only != i))
             continue;
         speculation_texts[i]->guess(p->texts[i], o->item.slot, tokens, count,
                                     (int32_t)p->settings->tokens, &other.draft);

@@ -251,7 +251,7 @@ static void client_begin(bench *b, client *c, const prompt *p, double temperatur
     }
     engine_sequence_start(b->engine, c->sequence);
     if (b->speculation)
-        c->slot = speculation_begin(b->speculation, &r);
+        c->slot = speculation_begin(b->speculation, &r, "");
 }
 
 // One step of all; true while some generate or compute.

@@ -66,6 +66,22 @@ def guessed(cluster):
     return sum(metric(cluster, "penstock_worker_guesses_total", w, result="right") for w in cluster.of("decode") if w.alive())
 
 
+def wishes(cluster):
+    """A request says whose guesses may be used, and its usage tells what became of them."""
+    r = dict(prompt="one two three four five six seven eight nine ten " * 6, max_tokens=48, ignore_eos=True, temperature=0)
+    texts, right = set(), {}
+    for wish in ("off", "ngram", "auto", "model", None):
+        answer = cluster.complete(**dict(r, speculate=wish))
+        details = answer["usage"]["completion_tokens_details"]
+        texts.add(answer["choices"][0]["text"])
+        right[wish] = details["accepted_prediction_tokens"]
+        check(wish not in ("off", "model") or sum(details.values()) == 0, f"speculate {wish}: {details}")
+    check(len(texts) == 1, f"the text depends on the drafter: {texts}")
+    check(right["ngram"] > 0, f"a text that repeats itself was not guessed: {right}")
+    failure = cluster.json("POST", "/v1/completions", dict(r, model=cluster.model_name(), speculate="maybe"), expect=400)["error"]
+    check(failure["param"] == "speculate" and "maybe" in failure["message"], f"{failure}")
+
+
 def killed(cluster, requests, truth, where):
     """One of two decode workers is killed while a crowd runs."""
     def kill():
@@ -90,6 +106,8 @@ def test(arguments):
             compare(truth, crowd(cluster, requests), requests, drafter + ", in a crowd")
             check(guessed(cluster) > 0, f"{drafter}: nothing was guessed right")
             print(f"{drafter}: {guessed(cluster):.0f} tokens were guessed right")
+            if drafter == "auto":
+                wishes(cluster)
             cluster.check_idle()
             killed(cluster, requests[:CROWD], truth, drafter)
             cluster.check_idle()

@@ -100,7 +100,7 @@ static void serve(worker *w, const sequence_request *requests, int32_t count, ru
     for (int32_t i = 0; i < count; i++) {
         runs[i] = (run){ 0 };
         sequences[i] = fixture_start(w->engine, requests[i], &runs[i]);
-        slots[i] = speculation_begin(w->speculation, &requests[i]);
+        slots[i] = speculation_begin(w->speculation, &requests[i], "");
     }
     while (engine_has_work(w->engine)) {
         speculation_item items[CROWD];
@@ -218,11 +218,11 @@ static void no_more_slots_than_sequences(void **state)
     const sequence_request *request = &shared.requests[0];
     worker_open(&w);
     for (int i = 0; i < engine_facts_of(w.engine)->max_sequences; i++)
-        assert_int_equal(speculation_begin(w.speculation, request), i);
-    assert_int_equal(speculation_begin(w.speculation, request), -1);
+        assert_int_equal(speculation_begin(w.speculation, request, ""), i);
+    assert_int_equal(speculation_begin(w.speculation, request, ""), -1);
     speculation_end(w.speculation, -1, NULL, 0, 0);
     speculation_end(w.speculation, 3, shared.prompts[0], 10, PROMPT);
-    assert_int_equal(speculation_begin(w.speculation, request), 3);
+    assert_int_equal(speculation_begin(w.speculation, request, ""), 3);
     worker_end(&w);
 }
 
