@@ -122,6 +122,9 @@ void call_fail(call *c, int status_code, const char *code, const char *message)
 {
     http_request *http = c->http;
     buffer *out = &c->dispatcher->out;
+    for (size_t i = 0; http && i < c->choice_count; i++)
+        if (c->exchanges[i].fresh) // its tokens come before the error
+            exchange_deliver(&c->exchanges[i]);
     for (size_t i = 0; i < c->choice_count; i++)
         exchange_abandon(&c->exchanges[i], "error");
     c->http = NULL;

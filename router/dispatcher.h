@@ -27,6 +27,7 @@ dispatcher_counts dispatcher_count_model(const dispatcher *d, const served_model
 void dispatcher_on_changed(void *context);
 void dispatcher_on_lost(registry_worker *w, status cause, void *context);
 void dispatcher_on_message(registry_worker *w, const message_to_router *m, void *context);
+void dispatcher_on_settled(void *context);
 
 // End every call with an error (the drain's deadline).
 void dispatcher_cut_all(dispatcher *d);

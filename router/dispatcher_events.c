@@ -309,15 +309,13 @@ static void on_update(dispatcher *d, registry_worker *w, const message_token_upd
             dispatcher_release(d, &x->decode);
         dispatcher_recall(d, x);
     }
-    bool replay = result == STREAM_MORE && x->early.size > 0;
-    uint64_t number = x->number;
-    if (result != STREAM_NOTHING)
+    if (result == STREAM_DONE) {
         exchange_deliver(x);
-    Penstock__RequestId id = PENSTOCK__REQUEST_ID__INIT;
-    id.router = d->router->incarnation;
-    id.number = number;
-    if (replay && exchange_find(d, &id) == x)
-        early_replay(d, x);
+    } else if (result == STREAM_MORE) {
+        exchange_deliver_soon(x);
+        if (x->early.size > 0)
+            early_replay(d, x);
+    }
 }
 
 static void on_scores(dispatcher *d, registry_worker *w, const Penstock__PromptScores *m)
@@ -405,6 +403,13 @@ void dispatcher_on_message(registry_worker *w, const message_to_router *m, void 
     default: // a seat report changes nothing here: its credits were spent with the ticket
         break;
     }
+}
+
+void dispatcher_on_settled(void *context)
+{
+    router *r = context;
+    while (r->dispatcher->fresh)
+        exchange_deliver(r->dispatcher->fresh);
 }
 
 void dispatcher_on_changed(void *context)

@@ -28,6 +28,7 @@ struct dispatcher {
     http_timer *tick;
     call *calls;
     exchange *all;
+    exchange *fresh; // with tokens that their clients have not got yet
     exchange *buckets[EXCHANGE_BUCKETS];
     dispatcher_line lines[MODELS_MAX]; // by served_model.index
     dispatcher_counts counts;

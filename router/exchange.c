@@ -142,6 +142,20 @@ static void metrics_note(exchange *x, const timeline *t, bool finished)
                                seconds(t->prefill_done, t->first_step));
 }
 
+static void fresh_leave(exchange *x)
+{
+    if (!x->fresh)
+        return;
+    x->fresh = false;
+    if (x->fresh_previous)
+        x->fresh_previous->fresh_next = x->fresh_next;
+    else
+        x->dispatcher->fresh = x->fresh_next;
+    if (x->fresh_next)
+        x->fresh_next->fresh_previous = x->fresh_previous;
+    x->fresh_previous = x->fresh_next = NULL;
+}
+
 // Out of the line, the counts and the tables, before the answer: an answer may bring the client's
 // next request in. Its credits have returned.
 static void end(exchange *x, const char *outcome, bool finished)
@@ -166,6 +180,7 @@ static void end(exchange *x, const char *outcome, bool finished)
     }
     metrics_note(x, t, finished);
     tables_leave(x);
+    fresh_leave(x);
     x->ended = true;
     x->call->open--;
 }
@@ -174,6 +189,7 @@ void exchange_deliver(exchange *x)
 {
     dispatcher *d = x->dispatcher;
     bool done = x->stream.done, last = done && x->call->open == 1;
+    fresh_leave(x);
     if (done) {
         dispatcher_release(d, &x->decode);
         dispatcher_release(d, &x->prefill);
@@ -182,6 +198,18 @@ void exchange_deliver(exchange *x)
     call_progress(x->call, x);
     if (done && !last) // else the call has ended, with all of it
         dispatcher_pump(d);
+}
+
+void exchange_deliver_soon(exchange *x)
+{
+    dispatcher *d = x->dispatcher;
+    if (x->fresh)
+        return;
+    x->fresh = true;
+    x->fresh_next = d->fresh;
+    if (x->fresh_next)
+        x->fresh_next->fresh_previous = x;
+    d->fresh = x;
 }
 
 void exchange_fail(exchange *x, int status_code, const char *code, const char *message)

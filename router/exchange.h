@@ -50,6 +50,8 @@ typedef struct exchange {
     struct exchange *all_previous, *all_next;
     struct exchange *bucket_next;
     struct exchange *queue_previous, *queue_next;
+    bool fresh; // in that list of the dispatcher
+    struct exchange *fresh_previous, *fresh_next;
 
     // Attempts.
     uint32_t attempt; // of the tickets that are out, from 1
@@ -89,6 +91,8 @@ timeline *exchange_timeline(exchange *x); // NULL: forgotten
 
 // The stream has news. Where it is done the exchange ends: credits return, the call goes on.
 void exchange_deliver(exchange *x);
+// Once the messages at hand have been read: tokens that wait together leave as one event.
+void exchange_deliver_soon(exchange *x);
 // It cannot be done: the call ends with this error, and every exchange of it.
 void exchange_fail(exchange *x, int status_code, const char *code, const char *message);
 // The call does not need it any more: tickets are taken back. Nothing happens where it has ended.

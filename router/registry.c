@@ -290,12 +290,10 @@ static void on_event(registry *r, mailbox_event *event)
 static void on_events(void *context)
 {
     registry *r = context;
-    for (int i = 0; i < EVENTS_AT_ONCE; i++) {
-        mailbox_event *event = queue_pop(r->events);
-        if (!event)
-            return;
+    mailbox_event *event;
+    for (int i = 0; i < EVENTS_AT_ONCE && (event = queue_pop(r->events)) != NULL; i++)
         on_event(r, event);
-    }
+    r->hooks.settled(r->hooks.context);
 }
 
 // ---- opening ----------------------------------------------------------------------------------

@@ -85,6 +85,7 @@ typedef struct registry_hooks {
     void (*changed)(void *context); // there may be new room
     void (*lost)(registry_worker *w, status cause, void *context);
     void (*message)(registry_worker *w, const message_to_router *m, void *context);
+    void (*settled)(void *context); // the messages that were waiting have been passed on
     void *context;
 } registry_hooks;
 

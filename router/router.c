@@ -57,7 +57,8 @@ static status parts_open(router *r, error *failure)
 {
     status result = STATUS_OK;
     router_settings *s = r->settings;
-    registry_hooks hooks = { dispatcher_on_changed, on_lost, on_message, r };
+    registry_hooks hooks = { dispatcher_on_changed, on_lost, on_message,
+                             dispatcher_on_settled, r };
     if (router_metrics_open(&r->models, &r->metrics) != STATUS_OK ||
         history_open((size_t)s->history, &r->history) != STATUS_OK ||
         model_encoders_open(&r->models, &r->encoders) != STATUS_OK)

@@ -101,6 +101,27 @@ void http_connection_answered(http_connection *c)
         connection_linger(c);
 }
 
+// To the kernel at once where nothing waits before it: an event of a stream is one system call then,
+// and none to watch the socket. What the kernel does not take, and every fault, is left to the
+// buffered socket.
+void http_connection_write(http_connection *c, const struct iovec *parts, int count)
+{
+    size_t taken = 0;
+    if (c->plain && evbuffer_get_length(bufferevent_get_output(c->stream)) == 0) {
+        struct msghdr message = { .msg_iov = (struct iovec *)parts, .msg_iovlen = (size_t)count };
+        ssize_t sent =
+            sendmsg(bufferevent_getfd(c->stream), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+        taken = sent > 0 ? (size_t)sent : 0;
+    }
+    for (int i = 0; i < count; i++) {
+        size_t skipped = taken < parts[i].iov_len ? taken : parts[i].iov_len;
+        if (skipped < parts[i].iov_len)
+            bufferevent_write(c->stream, (const char *)parts[i].iov_base + skipped,
+                              parts[i].iov_len - skipped);
+        taken -= skipped;
+    }
+}
+
 // Answer with an error and close.
 static void connection_refuse(http_connection *c, int status_code, const char *text)
 {
@@ -380,6 +401,7 @@ void http_connection_open(http_server *s, int descriptor, const struct sockaddr 
     bufferevent_setcb(stream, on_read, on_written, on_event, c);
     bufferevent_setwatermark(stream, EV_READ, 0, HTTP_READ_AHEAD);
     bufferevent_set_timeouts(stream, NULL, &write_deadline);
+    c->plain = s->tls == NULL;
     c->state = s->tls ? HTTP_STATE_HANDSHAKE : HTTP_STATE_HEAD;
     http_timer_start(c->deadline, (uint64_t)(s->tls ? s->settings->handshake_deadline_us
                                                     : s->settings->head_deadline_us));

@@ -11,6 +11,7 @@
 #include <event2/event.h>
 #include <event2/listener.h>
 #include <netinet/in.h>
+#include <sys/uio.h>
 
 typedef struct http_tls http_tls; // an SSL_CTX
 
@@ -54,6 +55,7 @@ typedef struct http_connection {
     bool processing; // connection_process is on the stack
     bool keep_alive;
     bool half_closed; // the client sends no more
+    bool plain;       // no TLS
     bool doomed;      // to be aborted by the deadline timer, which runs at once
 } http_connection;
 
@@ -132,6 +134,8 @@ void http_listeners_close(http_server *s);
 void http_connection_open(http_server *s, int descriptor, const struct sockaddr *from);
 // Tell the request's owner, then free everything.
 void http_connection_abort(http_connection *c);
+// Bytes of an answer, in their order.
+void http_connection_write(http_connection *c, const struct iovec *parts, int count);
 // After an answer: on to the next request, or close once it is written.
 void http_connection_answered(http_connection *c);
 // Have the loop abort it soon.

@@ -243,11 +243,9 @@ void http_respond(http_request *r, int status_code, const char *content_type, sl
     else
         buffer_printf(&head, "Content-Length: %zu\r\n\r\n", body.size);
     r->sent_bytes += body.size;
-    if (!c->doomed) {
-        bufferevent_write(c->stream, head.data, head.size);
-        if (!slice_equal(r->head.method, SLICE("HEAD")))
-            bufferevent_write(c->stream, body.data, body.size);
-    }
+    struct iovec parts[] = { { head.data, head.size }, { (char *)body.data, body.size } };
+    if (!c->doomed)
+        http_connection_write(c, parts, slice_equal(r->head.method, SLICE("HEAD")) ? 1 : 2);
     buffer_close(&head);
     http_connection_answered(c);
 }
@@ -306,15 +304,15 @@ bool http_stream_write(http_request *r, slice data)
     if (data.size == 0)
         return true;
     r->sent_bytes += data.size;
-    if (r->chunked_answer) {
-        char size[24];
-        int length = snprintf(size, sizeof size, "%zx\r\n", data.size);
-        bufferevent_write(c->stream, size, (size_t)length);
-        bufferevent_write(c->stream, data.data, data.size);
-        bufferevent_write(c->stream, "\r\n", 2);
-    } else {
-        bufferevent_write(c->stream, data.data, data.size);
-    }
+    char size[24];
+    int length = snprintf(size, sizeof size, "%zx\r\n", data.size);
+    struct iovec chunk[] = { { size, (size_t)length },
+                             { (char *)data.data, data.size },
+                             { (char *)"\r\n", 2 } };
+    if (r->chunked_answer)
+        http_connection_write(c, chunk, 3);
+    else
+        http_connection_write(c, &chunk[1], 1);
     if (!stream_too_slow(r))
         return true;
     http_connection_doom(c);
@@ -326,7 +324,8 @@ void http_stream_end(http_request *r)
     CHECK(r->streaming);
     http_connection *c = r->connection;
     r->on_close = NULL;
+    struct iovec end = { (char *)"0\r\n\r\n", 5 };
     if (r->chunked_answer && !c->doomed)
-        bufferevent_write(c->stream, "0\r\n\r\n", 5);
+        http_connection_write(c, &end, 1);
     http_connection_answered(c);
 }

@@ -40,6 +40,11 @@ static void on_message(registry_worker *w, const message_to_router *m, void *con
     messages++;
 }
 
+static void on_settled(void *context)
+{
+    (void)context;
+}
+
 static void on_stop(void *context)
 {
     (void)context;
@@ -56,7 +61,7 @@ static int setup(void **state)
 {
     (void)state;
     error failure;
-    registry_hooks hooks = { on_changed, on_lost, on_message, NULL };
+    registry_hooks hooks = { on_changed, on_lost, on_message, on_settled, NULL };
     settings = (router_settings){ .control_listen = (char *)"tcp://127.0.0.1:0",
                                   .heartbeat_us = 20000,
                                   .suspect_after_us = 200000,
