@@ -285,7 +285,12 @@ static void write_chunk(const answer *a, answer_choice *c, buffer *out)
     append_logprobs(a, s, &part, !had_begun, out);
     append_finish(s, out);
     append_hashes(a, s, part.first, s->done ? s->billed : part.last, out);
-    buffer_append_text(out, "}]}\n\n");
+    buffer_append_text(out, "}]");
+    if (a->request->continuous_usage) {
+        buffer_append_byte(out, ',');
+        append_usage(a, out);
+    }
+    buffer_append_text(out, "}\n\n");
 }
 
 static void write_end(const answer *a, buffer *out)

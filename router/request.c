@@ -194,6 +194,7 @@ static status computed_parse(const request_rules *rules, json_t *body, encoder *
 {
     status result = STATUS_OK;
     TRY(request_fields_parse(rules, body, r, failure));
+    TRY(request_hints_parse(body, r, failure));
     TRY(request_stop_parse(rules, body, r, failure));
     TRY(request_stop_ids_parse(rules, body, r, failure));
     TRY(request_bias_parse(rules, body, r, failure));

@@ -85,6 +85,8 @@ typedef struct request {
     int64_t top_logprobs;
     bool logits_hash;
     bool stream, include_usage;
+    bool continuous_usage; // each chunk tells the usage so far
+    bool include_stop;     // a stop string that ends the answer is its last text
     // Of chat requests: how the prompt ends, and how the answer is read.
     bool add_generation_prompt, continue_final_message;
     tool_request tools;

@@ -42,6 +42,7 @@ static const request_field fields[] = {
     { "skip_special_tokens",   BOTH,       FIELD_BOOL,    AT(skip_special_tokens), 1, 0, 0 },
     { "stream",                BOTH,       FIELD_BOOL,    AT(stream), 0, 0, 0 },
     { "echo",                  COMPLETION, FIELD_BOOL,    AT(echo), 0, 0, 0 },
+    { "include_stop_str_in_output", BOTH,  FIELD_BOOL,    AT(include_stop), 0, 0, 0 },
     { "logits_hash",           BOTH,       FIELD_BOOL,    AT(logits_hash), 0, 0, 0 },
     { "logprobs",              CHAT,       FIELD_BOOL,    AT(logprobs), 0, 0, 0 },
     { "add_generation_prompt",  CHAT,       FIELD_BOOL,    AT(add_generation_prompt), 1, 0, 0 },
@@ -102,7 +103,6 @@ static const struct {
     { "bad_words", "[]" },
     { "prompt_logprobs", NULL },
     { "truncate_prompt_tokens", NULL },
-    { "include_stop_str_in_output", "false" },
     { "lora", NULL },
     { "adapter", NULL },
 };
@@ -247,6 +247,18 @@ static status seed_parse(json_t *body, request *r, error *failure)
     return STATUS_OK;
 }
 
+static status option_parse(json_t *options, const char *name, bool *flag, error *failure)
+{
+    char field[64];
+    json_t *value = request_member(options, name);
+    snprintf(field, sizeof field, "stream_options.%s", name);
+    if (value && !json_is_boolean(value))
+        return error_set(failure, STATUS_INVALID, field, "%s is %s; right is true or false", field,
+                         request_type_name(value));
+    *flag = json_is_true(value);
+    return STATUS_OK;
+}
+
 static status stream_options_parse(json_t *body, request *r, error *failure)
 {
     json_t *options = request_member(body, "stream_options");
@@ -258,13 +270,10 @@ static status stream_options_parse(json_t *body, request *r, error *failure)
     if (!r->stream)
         return error_set(failure, STATUS_INVALID, "stream_options",
                          "stream_options is only allowed with \"stream\": true");
-    json_t *usage = request_member(options, "include_usage");
-    if (usage && !json_is_boolean(usage))
-        return error_set(failure, STATUS_INVALID, "stream_options.include_usage",
-                         "stream_options.include_usage is %s; right is true or false",
-                         request_type_name(usage));
-    r->include_usage = json_is_true(usage);
-    return STATUS_OK;
+    status result = option_parse(options, "include_usage", &r->include_usage, failure);
+    if (result == STATUS_OK)
+        result = option_parse(options, "continuous_usage_stats", &r->continuous_usage, failure);
+    return result;
 }
 
 // Rules between fields.
@@ -290,8 +299,7 @@ static status fields_agree(const request_rules *rules, json_t *body, request *r,
         return error_set(failure, STATUS_INVALID, "top_logprobs",
                          "top_logprobs is only allowed with \"logprobs\": true");
     if (r->top_logprobs > rules->settings->top_logprobs_max)
-        return error_set(failure, STATUS_INVALID,
-                         request_is_chat(r) ? "top_logprobs" : "logprobs",
+        return error_set(failure, STATUS_INVALID, request_is_chat(r) ? "top_logprobs" : "logprobs",
                          "%lld alternatives were asked for; this server gives at most %lld",
                          (long long)r->top_logprobs, (long long)rules->settings->top_logprobs_max);
     if (r->logits_hash && !rules->settings->debug)

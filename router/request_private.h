@@ -24,6 +24,8 @@ status request_prompts_take(size_t count, request *r, error *failure);
 
 // Every scalar field of the table, then the refusals; counts unknown fields.
 status request_fields_parse(const request_rules *rules, json_t *body, request *r, error *failure);
+// service_tier, and what is checked and has no effect: user, metadata, ...
+status request_hints_parse(json_t *body, request *r, error *failure);
 // stop, stop_token_ids, logit_bias.
 status request_stop_parse(const request_rules *rules, json_t *body, request *r, error *failure);
 status request_stop_ids_parse(const request_rules *rules, json_t *body, request *r, error *failure);

@@ -92,6 +92,8 @@ static bool text_push(stream *s)
     size_t before = s->text.size;
     bool stopped = fresh.size > 0 && stop_push(s->stops, fresh, &s->text);
     buffer_clear(&s->raw);
+    if (stopped && s->request->include_stop)
+        buffer_append_slice(&s->text, stop_string(s->stops, stop_matched(s->stops)));
     return text_arrived(s, before) || stopped;
 }
 

@@ -73,6 +73,19 @@ def stop_strings(cluster):
     check(short["usage"]["completion_tokens"] <= 5, f"tokens after the stop were billed: {short['usage']}")
 
 
+def stop_strings_that_are_shown(cluster):
+    for stop, expected in (("wn fo", "The quick brown fo"), (["jumps over", "jump"], "The quick brown fox jump"), ("none", PROMPT)):
+        choice = cluster.json("POST", "/v1/completions", body(cluster, stop=stop, include_stop_str_in_output=True))["choices"][0]
+        check(choice["text"] == expected, f"stop {stop}: {choice}")
+        check(text_of(streamed(cluster, stop=stop, include_stop_str_in_output=True)) == expected, f"stop {stop}, streamed")
+
+
+def usage_in_every_chunk(cluster):
+    events = streamed(cluster, stream_options={"continuous_usage_stats": True})
+    counts = [e["usage"]["completion_tokens"] for e in events]
+    check(counts == sorted(counts) and counts[-1] == 9 and all(e["choices"] for e in events), f"{events}")
+
+
 def usage_chunks(cluster):
     for options, wanted in ((None, 0), ({}, 0), ({"include_usage": False}, 0), ({"include_usage": True}, 1)):
         more = {} if options is None else {"stream_options": options}
@@ -202,7 +215,7 @@ def test():
     with FakeCluster() as cluster:
         cluster.fake("prefill")
         cluster.fake("decode")
-        for part in (completions, chat, stop_strings, usage_chunks, logprobs, broken_characters, time_line, error_objects,
+        for part in (completions, chat, stop_strings, stop_strings_that_are_shown, usage_chunks, usage_in_every_chunk, logprobs, broken_characters, time_line, error_objects,
                      metrics, large_bodies, promtool, page):
             part(cluster)
             print(part.__name__, "is right")

@@ -158,6 +158,20 @@ static const body_case cases[] = {
     // What is not offered is refused by its name, unless it asks for nothing.
     { C, P ",\"n\":1,\"best_of\":1,\"echo\":false,\"suffix\":\"\"}", STATUS_OK, NULL },
     { C, P ",\"n\":2}", STATUS_OK, NULL },
+    // Hints.
+    { C, P ",\"service_tier\":\"flex\",\"user\":\"u\",\"metadata\":{\"a\":\"b\"},\"store\":false}",
+      STATUS_OK, NULL },
+    { C, P ",\"service_tier\":\"gold\"}", STATUS_INVALID, "service_tier" },
+    { C, P ",\"service_tier\":1}", STATUS_INVALID, "service_tier" },
+    { C, P ",\"user\":5}", STATUS_INVALID, "user" },
+    { M, H ",\"safety_identifier\":[]}", STATUS_INVALID, "safety_identifier" },
+    { C, P ",\"metadata\":[]}", STATUS_INVALID, "metadata" },
+    { C, P ",\"metadata\":{\"a\":5}}", STATUS_INVALID, "metadata" },
+    { C, P ",\"store\":\"no\"}", STATUS_INVALID, "store" },
+    { C, P ",\"stop\":\"a\",\"include_stop_str_in_output\":true}", STATUS_OK, NULL },
+    { C, P ",\"include_stop_str_in_output\":1}", STATUS_INVALID, "include_stop_str_in_output" },
+    { C, P ",\"stream\":true,\"stream_options\":{\"continuous_usage_stats\":2}}", STATUS_INVALID,
+      "stream_options.continuous_usage_stats" },
     { M, H ",\"n\":128}", STATUS_OK, NULL },
     { M, H ",\"n\":129}", STATUS_INVALID, "n" },
     { C, P ",\"n\":\"2\"}", STATUS_INVALID, "n" },
@@ -342,6 +356,31 @@ static void fields_arrive_with_their_values(void **state)
     request_close(&r);
 }
 
+static void a_service_tier_is_a_class_unless_priority_names_it(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *body;
+        int priority;
+    } tiers[] = {
+        { P ",\"service_tier\":\"auto\"}", 0 },
+        { P ",\"service_tier\":\"flex\"}", 1 },
+        { P ",\"service_tier\":\"batch\"}", 1 },
+        { P ",\"service_tier\":\"priority\"}", 0 },
+        { P ",\"service_tier\":null}", 0 },
+        { P ",\"service_tier\":\"flex\",\"priority\":0}", 0 },
+        { P ",\"service_tier\":\"priority\",\"priority\":1}", 1 },
+    };
+    for (size_t i = 0; i < sizeof tiers / sizeof *tiers; i++) {
+        request r;
+        error failure;
+        if (fixture_parse(C, slice_of(tiers[i].body), 2048, &r, &failure) != STATUS_OK)
+            fail_msg("%s: %s", tiers[i].body, failure.text);
+        assert_int_equal(r.priority, tiers[i].priority);
+        request_close(&r);
+    }
+}
+
 static bool has_control(const request *r, size_t from)
 {
     for (size_t i = from; i < r->prompts[0].tokens.count; i++)
@@ -419,6 +458,7 @@ int main(void)
         cmocka_unit_test(nesting_has_a_limit_before_anything_recurses),
         cmocka_unit_test(an_overflow_of_the_context_has_the_wording_that_clients_parse),
         cmocka_unit_test(fields_arrive_with_their_values),
+        cmocka_unit_test(a_service_tier_is_a_class_unless_priority_names_it),
         cmocka_unit_test(b029_client_text_never_becomes_a_control_token),
         cmocka_unit_test(b031_text_behind_a_nul_counts),
         cmocka_unit_test(chat_without_a_template_is_refused_and_completions_work),
