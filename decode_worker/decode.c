@@ -82,24 +82,26 @@ static void guesses_show(station *s, uint64_t now_us)
         return;
     own->shown_us = now_us;
     speculation_stats_of(own->speculation, &stats);
-    page_guesses shown = { .steps_on = stats.steps_on - stats.steps_probing,
-                           .steps_probing = stats.steps_probing,
-                           .steps_off = stats.steps_off,
-                           .steps_prompts = stats.steps_prompts,
-                           .break_even = stats.break_even };
+    worker_guesses *shown = &s->state.guesses;
+    *shown = (worker_guesses){ .steps_on = stats.steps_on - stats.steps_probing,
+                               .steps_probing = stats.steps_probing,
+                               .steps_off = stats.steps_off,
+                               .steps_prompts = stats.steps_prompts,
+                               .break_even = stats.break_even };
     for (int i = 0; i < SPECULATION_DRAFTERS; i++) {
         const speculation_drafter *d = &stats.drafters[i];
         if (d->drafted > 0)
-            shown.drafters[shown.drafter_count++] =
-                (page_drafter){ .name = d->name,
-                                .right = d->accepted,
-                                .wrong = d->rejected,
-                                .behind = d->drafted - d->accepted - d->rejected,
-                                .alpha = d->alpha,
-                                .low = d->low,
-                                .high = d->high };
+            shown->drafters[shown->drafter_count++] =
+                (worker_drafter){ .name = d->name,
+                                  .right = d->accepted,
+                                  .wrong = d->rejected,
+                                  .behind = d->drafted - d->accepted - d->rejected,
+                                  .alpha = d->alpha,
+                                  .low = d->low,
+                                  .high = d->high };
     }
-    page_guesses_show(s->page, &shown);
+    speculation_sentence(own->speculation, shown->sentence);
+    page_guesses_show(s->page, shown);
 }
 
 static bool idle(station *s)

@@ -1,8 +1,8 @@
 // The workers: who has joined, who speaks, who is gone.
 //
-// A worker registers on the control socket; the registry checks that it serves one of the router's models
-// and dials a pair of its own for that incarnation. From the first heartbeat on it may get work.
-// Silence makes it suspect, then dead; a closed pair, a goodbye, a broken message or a new
+// A worker registers on the control socket; the registry checks that it serves one of the router's
+// models and dials a pair of its own for that incarnation. From the first heartbeat on it may get
+// work. Silence makes it suspect, then dead; a closed pair, a goodbye, a broken message or a new
 // incarnation under the same name ends it at once. Whoever waits for its requests learns it from
 // the `lost` hook; the worker's memory ends when that returns. Everything runs on the router's
 // loop.
@@ -25,6 +25,20 @@ typedef enum registry_state {
     REGISTRY_SUSPECT, // gets no new work until it speaks again
 } registry_state;
 
+// What a worker says of guessed tokens; see Guesses in proto/cluster.proto. sentence "": nothing.
+typedef struct registry_drafter {
+    char name[16];
+    uint64_t right, wrong, behind;
+    double alpha, low, high;
+} registry_drafter;
+typedef struct registry_guesses {
+    char sentence[MESSAGE_SENTENCE_MAX];
+    double break_even;
+    uint64_t steps_on, steps_probing, steps_off;
+    registry_drafter drafters[MESSAGE_DRAFTERS_MAX];
+    size_t drafter_count;
+} registry_guesses;
+
 // What a heartbeat said last; see WorkerBeat in proto/cluster.proto.
 typedef struct registry_beat {
     uint64_t pages_free, pages_held, pages_quarantined;
@@ -34,6 +48,7 @@ typedef struct registry_beat {
     uint64_t preemptions, handoff_bytes, handoff_failures;
     double handoff_gbps;
     char transport[32];
+    registry_guesses guesses;
 } registry_beat;
 
 // One incarnation of a worker, open for reading. Only the registry writes what the worker said;
@@ -92,8 +107,9 @@ typedef struct registry_hooks {
 // Listen at settings->control_listen; workers of these models may join, and their `context` follows
 // them. Settings, models and loop must outlive it. STATUS_IO or
 // BAD_CONFIG with a sentence that names the address.
-status registry_open(http_loop *loop, const router_settings *settings, models *served, uint64_t incarnation,
-                     const registry_hooks *hooks, registry **opened, error *failure);
+status registry_open(http_loop *loop, const router_settings *settings, models *served,
+                     uint64_t incarnation, const registry_hooks *hooks, registry **opened,
+                     error *failure);
 void registry_close(registry *r); // NULL is allowed; makes no calls
 // The control socket's address with its real port.
 const char *registry_url(const registry *r);

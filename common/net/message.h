@@ -20,6 +20,8 @@
 #define MESSAGE_STOP_IDS_MAX 16u           // in a ticket
 #define MESSAGE_BIASES_MAX 1024u           // in a ticket's sampling
 #define MESSAGE_TOP_MAX 20u                // alternatives of a token
+#define MESSAGE_DRAFTERS_MAX 4u
+#define MESSAGE_SENTENCE_MAX 200u          // with its NUL
 #define MESSAGE_MADE_MAX 128u              // tokens in a hand-over record, next_token aside
 
 typedef Penstock__ControlRequest message_control_request;

@@ -241,6 +241,28 @@ static status check_batch(const void *message, error *failure)
     return STATUS_OK;
 }
 
+static bool is_share(double value)
+{
+    return value >= 0 && value <= 1;
+}
+
+static status check_drafter(const void *message, error *failure)
+{
+    const Penstock__Drafter *m = message;
+    RULE(strlen(m->name) <= DRAFTER_MAX, "drafter.name", "15 bytes at most");
+    RULE(is_share(m->alpha) && is_share(m->low) && is_share(m->high), "drafter.alpha", "0 to 1");
+    return STATUS_OK;
+}
+
+static status check_guesses(const void *message, error *failure)
+{
+    const Penstock__Guesses *m = message;
+    RULE(m->n_drafters <= MESSAGE_DRAFTERS_MAX, "guesses.drafters", "4 at most");
+    RULE(is_share(m->break_even), "guesses.break_even", "0 to 1");
+    RULE(strlen(m->sentence) < MESSAGE_SENTENCE_MAX, "guesses.sentence", "199 bytes at most");
+    return STATUS_OK;
+}
+
 static status check_beat(const void *message, error *failure)
 {
     const Penstock__WorkerBeat *m = message;
@@ -334,6 +356,8 @@ static const struct rule {
     { &penstock__token_update__descriptor,    check_update },
     { &penstock__token_batch__descriptor,     check_batch },
     { &penstock__prompt_scores__descriptor,   check_scores },
+    { &penstock__drafter__descriptor,         check_drafter },
+    { &penstock__guesses__descriptor,         check_guesses },
     { &penstock__worker_beat__descriptor,     check_beat },
     { &penstock__order__descriptor,           check_order },
     { &penstock__order_answer__descriptor,    check_order_answer },

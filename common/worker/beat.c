@@ -16,8 +16,38 @@ static bool healthy(const worker *w, uint64_t now_us)
     return !w->state.has_work || now_us - w->progress_us < (uint64_t)w->settings->step_deadline_us;
 }
 
+// Room for what a beat says of guesses, as long as it is sent.
+typedef struct guesses_room {
+    Penstock__Guesses guesses;
+    Penstock__Drafter drafters[WORKER_DRAFTERS_MAX];
+    Penstock__Drafter *list[WORKER_DRAFTERS_MAX];
+} guesses_room;
+
+static void guesses_fill(const worker_guesses *g, guesses_room *room)
+{
+    penstock__guesses__init(&room->guesses);
+    room->guesses.sentence = (char *)g->sentence;
+    room->guesses.break_even = g->break_even;
+    room->guesses.steps_on = g->steps_on;
+    room->guesses.steps_probing = g->steps_probing;
+    room->guesses.steps_off = g->steps_off;
+    room->guesses.drafters = room->list;
+    for (size_t i = 0; i < g->drafter_count; i++) {
+        const worker_drafter *from = &g->drafters[i];
+        Penstock__Drafter *to = room->list[room->guesses.n_drafters++] = &room->drafters[i];
+        penstock__drafter__init(to);
+        to->name = (char *)from->name;
+        to->right = from->right;
+        to->wrong = from->wrong;
+        to->behind = from->behind;
+        to->alpha = from->alpha;
+        to->low = from->low;
+        to->high = from->high;
+    }
+}
+
 static void beat_fill(const worker *w, const worker_router *r, uint64_t now_us,
-                      Penstock__WorkerBeat *beat)
+                      Penstock__WorkerBeat *beat, guesses_room *room)
 {
     const worker_state *s = &w->state;
     penstock__worker_beat__init(beat);
@@ -43,6 +73,10 @@ static void beat_fill(const worker *w, const worker_router *r, uint64_t now_us,
     beat->healthy = healthy(w, now_us);
     beat->transport = (char *)s->transport;
     beat->handoff_gbps = s->handoff_gbps;
+    if (s->guesses.sentence[0] != 0) {
+        guesses_fill(&s->guesses, room);
+        beat->guesses = &room->guesses;
+    }
     if (r->protocol == 1)
         return;
     beat->page_credits = credits_of(w->identity->pages, r->part.told);
@@ -85,8 +119,9 @@ static void credits_share(worker *w, uint64_t now_us)
 static void beat_send(worker *w, worker_router *r, uint64_t now_us, buffer *bytes)
 {
     Penstock__WorkerBeat beat;
+    guesses_room room;
     message_to_router message = PENSTOCK__TO_ROUTER__INIT;
-    beat_fill(w, r, now_us, &beat);
+    beat_fill(w, r, now_us, &beat, &room);
     message.body_case = PENSTOCK__TO_ROUTER__BODY_BEAT;
     message.beat = &beat;
     buffer_clear(bytes);

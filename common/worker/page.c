@@ -286,10 +286,10 @@ static void counter_show(metrics_series *series, uint64_t value)
     metrics_add(series, (double)value - metrics_value(series));
 }
 
-void page_guesses_show(page *p, const page_guesses *g)
+void page_guesses_show(page *p, const worker_guesses *g)
 {
-    for (int i = 0; i < g->drafter_count; i++) {
-        const page_drafter *d = &g->drafters[i];
+    for (size_t i = 0; i < g->drafter_count; i++) {
+        const worker_drafter *d = &g->drafters[i];
         counter_show(labelled_twice(p, SPEC_GUESSES, d->name, "right"), d->right);
         counter_show(labelled_twice(p, SPEC_GUESSES, d->name, "wrong"), d->wrong);
         counter_show(labelled_twice(p, SPEC_GUESSES, d->name, "behind"), d->behind);

@@ -51,18 +51,7 @@ void page_show(page *p, const worker_state *state, const handoff_stats *stats);
 void page_refused(page *p, status reason);
 void page_failed(page *p, status reason);
 // Step thread, now and then: what guessing of tokens has done since the start, and what it expects.
-typedef struct page_drafter {
-    const char *name;
-    uint64_t right, wrong, behind; // tokens
-    double alpha, low, high;
-} page_drafter;
-typedef struct page_guesses {
-    page_drafter drafters[4];
-    int drafter_count;
-    uint64_t steps_on, steps_probing, steps_off, steps_prompts;
-    double break_even;
-} page_guesses;
-void page_guesses_show(page *p, const page_guesses *g);
+void page_guesses_show(page *p, const worker_guesses *g);
 // Something was done in a worse way than planned ("recompute", "preemption", "slow_transport").
 void page_fallback(page *p, const char *kind, const char *reason);
 // Append the table that deploy/METRICS.md shows.
