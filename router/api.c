@@ -138,6 +138,7 @@ static void handle_model(http_request *http, void *context)
     buffer_close(&out);
 }
 
+// Each says who may use it (router/gate.h).
 const http_route router_routes[] = {
     { "POST", "/v1/chat/completions", handle_chat, HTTP_JSON_BODY | ROUTE_API | ROUTE_COUNTED },
     { "POST", "/v1/completions", handle_completions, HTTP_JSON_BODY | ROUTE_API | ROUTE_COUNTED },

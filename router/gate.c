@@ -116,7 +116,7 @@ static slice secret_of(const http_request *http, buffer *scratch)
     slice secret = http_secret_bearer(field);
     if (secret.data)
         return secret;
-    if ((http_request_flags(http) & ROUTE_ADMIN) && http_secret_basic(field, scratch))
+    if (http_secret_basic(field, scratch))
         return buffer_slice(scratch);
     return http_request_field(http, "x-api-key");
 }

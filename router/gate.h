@@ -1,11 +1,11 @@
 // The door of the router's HTTP: which key a request shows, what it may do with it, what is said of
 // it in the log, and the second listener for operators.
 //
-// With `security.keys_file` every request of the API shows a key (Authorization: Bearer, or
-// x-api-key), and the operators' routes (metrics, cluster, requests, the page, orders) an admin
-// key, which a browser may send as a Basic password. /health and /ready ask nobody. With
-// `http.admin_listen` the operators' routes are only there; whoever reaches that address is an
-// operator and needs no key.
+// With `security.keys_file` every request of the API shows a key (Authorization: Bearer, or as the
+// password of Basic, which is how the page's browser does it, or x-api-key), and the operators'
+// routes (metrics, cluster, requests, the page, orders) an admin key. /health and /ready ask
+// nobody. With `http.admin_listen` the operators' routes are only there; whoever reaches that
+// address is an operator and needs no key.
 //
 // A key is asked for before the body is read. What depends on the body (model, class, tokens of the
 // prompt) is asked by whoever parsed it: gate_grant. Everything runs on the router's loop.

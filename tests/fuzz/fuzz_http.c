@@ -3,7 +3,8 @@
 //
 // The reading does not depend on how the bytes are cut, and slices stay inside the head.
 #include "base/status.h"
-#include "net/http_head.h"
+#include "net/http_secret.h"
+#include "net/http_trace.h"
 
 #include <stdlib.h>
 
@@ -47,6 +48,13 @@ static void head_check(const char *data, size_t size)
         CHECK(http_text_is_utf8(head.fields[i].value));
     }
     http_content_is_json(http_head_field(&head, "Content-Type"));
+    http_trace trace = http_trace_of(&head);
+    CHECK(strlen(trace.id) == 0 || strlen(trace.id) == 32);
+    buffer password = { .limit = 512 };
+    slice field = http_head_field(&head, "Authorization");
+    http_secret_basic(field, &password);
+    inside(http_secret_bearer(field), data, size);
+    buffer_close(&password);
 }
 
 static size_t chunks_in_pieces(const char *data, size_t size, size_t piece, buffer *body,

@@ -89,7 +89,7 @@ def operators_routes(cluster):
         check(cluster.request("GET", path)[0] == 200, path + " with an admin key")
         check(cluster.request("GET", path, headers=basic)[0] == 200, path + " with an admin key as a password")
     check(cluster.request("GET", "/", headers={})[1]["WWW-Authenticate"].startswith("Basic "), "a browser asks its user")
-    check(cluster.request("GET", "/v1/models", headers=basic)[0] == 401, "a password is no key of the API")
+    check(cluster.request("GET", "/v1/models", headers=basic)[0] == 200, "the page asks the API in the same way")
     order = {"worker": "d1", "action": "uncordon"}
     check(cluster.request("POST", "/admin/workers", order, headers=bearer("plain-secret"))[0] == 403, "an order with a key")
     check(cluster.request("POST", "/admin/workers", order)[0] == 200, "an order with an admin key")
@@ -103,6 +103,18 @@ def what_a_key_may_ask(cluster):
     refused(cluster, bearer("other-secret"), 404, "model_not_found", "for key other")
     check(json.loads(cluster.request("GET", "/v1/models", headers=bearer("other-secret"))[2])["data"] == [], "it sees no model")
     check(cluster.request("GET", "/v1/models/" + cluster.model_name(), headers=bearer("other-secret"))[0] == 404, "nor one")
+
+
+def pages_of_other_origins(cluster):
+    """A preflight comes without a key; what follows it must have one, and tells the page of it."""
+    page = {"Origin": "https://good.example"}
+    code, fields, _ = cluster.request("OPTIONS", "/v1/completions", headers=dict(page, **{"Access-Control-Request-Method": "POST",
+                                                                                       "Access-Control-Request-Headers": "authorization"}))
+    check(code == 204 and fields["Access-Control-Allow-Headers"] == "authorization", f"{code} {fields}")
+    check("Access-Control-Allow-Credentials" not in fields, "stored passwords stay at home")
+    fields = refused(cluster, page, 401, "invalid_api_key", "missing")
+    check(fields["access-control-allow-origin"] == "https://good.example", f"{fields}")
+    check(ask(cluster, dict(page, **bearer("plain-secret")))[0] == 200, "with a key")
 
 
 def how_much(cluster):
@@ -223,11 +235,12 @@ def test():
               line("other", "other-secret", "models=another-model") + line("slow", "slow-secret", "requests_per_minute=2") +
               line("small", "small-secret", "tokens_per_minute=60") + line("one", "one-secret", "concurrent=1") +
               line("mate", "mate-secret", "tenant=plain"))
-        with KeyedCluster(router=[f"security.keys_file={path}"]) as cluster:
+        with KeyedCluster(router=[f"security.keys_file={path}", "http.cors_origins=https://good.example"]) as cluster:
             cluster.fake("decode", "d1", step_ms=5)
             who_is_let_in(cluster)
             operators_routes(cluster)
             what_a_key_may_ask(cluster)
+            pages_of_other_origins(cluster)
             how_much(cluster)
             what_is_told(cluster)
             the_program_shows_a_key(cluster, folder)
