@@ -373,7 +373,7 @@ static const struct rule {
 // ---- the walk ----------------------------------------------------------------------------------
 
 // Sub-messages that may be missing; all others are required.
-static const char *const optional_fields[] = { "prefill", "decode", "times" };
+static const char *const optional_fields[] = { "prefill", "decode", "times", "guesses" };
 
 static bool may_be_missing(const char *name)
 {
