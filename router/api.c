@@ -48,44 +48,55 @@ static void handle_unserved(http_request *http, void *context)
     http_respond_error(http, 501, "not_supported_error", NULL, "endpoint_not_supported", message);
 }
 
-static void append_id(buffer *out, const char *name, int32_t id)
+static void append_special(const tokenizer *t, const char *name, int32_t id, buffer *out)
 {
     buffer_printf(out, ",\"%s\":", name);
-    if (id == TOKENIZER_NO_ID)
-        buffer_append_text(out, "null");
-    else
-        buffer_printf(out, "%d", id);
+    if (id == TOKENIZER_NO_ID) {
+        buffer_printf(out, "null,\"%s_id\":null", name);
+        return;
+    }
+    buffer_append_json(out, tokenizer_token_bytes(t, id));
+    buffer_printf(out, ",\"%s_id\":%d", name, id);
 }
 
+// The members of an object.
 static void append_tokenizer(const served_model *model, buffer *out)
 {
     const tokenizer *t = model->prompt.tokens;
     char weights[33];
     hash128_format(model->prompt.identity.weights, weights);
-    buffer_append_text(out, "{\"model\":");
+    buffer_append_text(out, "\"model\":");
     buffer_append_json(out, slice_of(model->prompt.identity.name));
-    buffer_printf(out, ",\"weights\":\"%s\",\"vocabulary\":%d,\"max_model_len\":%u", weights,
-                  model->prompt.identity.vocabulary, model_context(model));
-    append_id(out, "bos_token_id", tokenizer_bos(t));
-    append_id(out, "eos_token_id", tokenizer_eos(t));
-    buffer_printf(out, ",\"adds_bos\":%s,\"chat\":%s}", tokenizer_adds_bos(t) ? "true" : "false",
-                  model->prompt.chat ? "true" : "false");
+    buffer_printf(out,
+                  ",\"tokenizer_class\":\"penstock\",\"weights\":\"%s\",\"vocab_size\":%d,"
+                  "\"model_max_length\":%u,\"add_bos_token\":%s,\"has_chat_template\":%s",
+                  weights, model->prompt.identity.vocabulary, model_context(model),
+                  tokenizer_adds_bos(t) ? "true" : "false", model->prompt.chat ? "true" : "false");
+    append_special(t, "bos_token", tokenizer_bos(t), out);
+    append_special(t, "eos_token", tokenizer_eos(t), out);
 }
 
+// The first model's members, as clients of one model look for them, and those of all models.
 static void handle_tokenizer_info(http_request *http, void *context)
 {
     router *r = context;
-    buffer out = { 0 };
-    buffer_append_text(&out, "{\"tokenizers\":[");
-    for (size_t i = 0, told = 0; i < r->models.count; i++) {
+    buffer out = { 0 }, rows = { 0 };
+    for (size_t i = 0; i < r->models.count; i++) {
         if (!gate_model_allowed(r->gate, http, &r->models.items[i]))
             continue;
-        if (told++)
-            buffer_append_byte(&out, ',');
-        append_tokenizer(&r->models.items[i], &out);
+        if (out.size == 0) {
+            buffer_append_byte(&out, '{');
+            append_tokenizer(&r->models.items[i], &out);
+        }
+        buffer_append_text(&rows, rows.size ? ",{" : "{");
+        append_tokenizer(&r->models.items[i], &rows);
+        buffer_append_byte(&rows, '}');
     }
+    buffer_append_text(&out, out.size ? ",\"tokenizers\":[" : "{\"tokenizers\":[");
+    buffer_append_slice(&out, buffer_slice(&rows));
     buffer_append_text(&out, "]}");
     http_respond(http, 200, "application/json", buffer_slice(&out));
+    buffer_close(&rows);
     buffer_close(&out);
 }
 

@@ -95,6 +95,12 @@ static status body_parse(slice text, json_t **body, json_t **integers, error *fa
 static status model_choose(request_rules *rules, json_t *body, request *r, error *failure)
 {
     json_t *value = request_member(body, "model");
+    if (!value && (r->kind == REQUEST_TOKENIZE || r->kind == REQUEST_DETOKENIZE)) { // the first
+        r->model = &rules->models->items[0];
+        rules->model = &r->model->prompt;
+        rules->context = model_context(r->model);
+        return STATUS_OK;
+    }
     if (!value)
         return error_set(failure, STATUS_INVALID, "model", "model is missing");
     if (!json_is_string(value))

@@ -108,7 +108,9 @@ def tokenizers(cluster):
     long = cluster.json("POST", "/tokenize", {"model": name, "prompt": "word " * 50000})
     check(long["count"] > 49000, "a text longer than the context is counted too")
     info = cluster.json("GET", "/tokenizer_info")["tokenizers"][0]
-    check(info["model"] == name and info["vocabulary"] > 1000 and info["chat"] is True, f"{info}")
+    check(info["model"] == name and info["vocab_size"] > 1000 and info["has_chat_template"] is True, f"{info}")
+    check({**info, "tokenizers": [info]} == cluster.json("GET", "/tokenizer_info"), "the first model stands for itself too")
+    check(cluster.json("POST", "/tokenize", {"prompt": text})["tokens"] == found["tokens"], "questions about tokens need no model name")
     for path, change, param in (("/tokenize", {"prompt": 5}, "prompt"), ("/tokenize", {}, "prompt"), ("/tokenize", {"messages": 5}, "messages"),
                                 ("/tokenize", {"prompt": "x", "add_special_tokens": 1}, "add_special_tokens"), ("/detokenize", {}, "tokens"),
                                 ("/detokenize", {"tokens": [-1]}, "tokens[0]"), ("/detokenize", {"tokens": ["x"]}, "tokens[0]")):
