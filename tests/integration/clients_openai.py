@@ -10,6 +10,25 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 import pypi  # noqa: E402
 from cluster import Cluster, check, main, need_model, skip  # noqa: E402
 
+def choices(client, model, messages):
+    """n and log-probabilities, whole and streamed, and a prompt that is echoed."""
+    several = client.chat.completions.create(model=model, messages=messages, max_tokens=8, n=3, temperature=1, seed=7, logprobs=True)
+    check([c.index for c in several.choices] == [0, 1, 2] and len({c.message.content for c in several.choices}) > 1, f"{several}")
+    check(all(len(c.logprobs.content) == 8 or c.finish_reason == "stop" for c in several.choices), f"{several}")
+    texts = ["", "", ""]
+    for chunk in client.chat.completions.create(model=model, messages=messages, max_tokens=8, n=3, temperature=1, seed=7, stream=True):
+        for choice in chunk.choices:
+            texts[choice.index] += choice.delta.content or ""
+    check(texts == [c.message.content for c in several.choices], f"streamed {texts}, whole {several.choices}")
+    lists = client.completions.create(model=model, prompt=["One, two,", "A, B,"], max_tokens=4, n=2, temperature=0)
+    check([c.index for c in lists.choices] == [0, 1, 2, 3] and lists.choices[0].text == lists.choices[1].text, f"{lists}")
+    echo = client.completions.create(model=model, prompt="One, two, three,", max_tokens=2, temperature=0, echo=True, logprobs=2).choices[0]
+    check(echo.text.startswith("One, two, three,") and echo.logprobs.token_logprobs[0] is None, f"{echo}")
+    check(len(echo.logprobs.tokens) == len(echo.logprobs.token_logprobs) == len(echo.logprobs.top_logprobs), f"{echo}")
+    best = client.completions.create(model=model, prompt="One, two, three,", max_tokens=4, best_of=3, temperature=1, seed=1)
+    check(len(best.choices) == 1 and best.usage.completion_tokens > 4, f"{best}")
+
+
 def test():
     import openai
     with Cluster(1, 1) as cluster:
@@ -47,6 +66,7 @@ def test():
             check(False, "temperature -1 was accepted")
         except openai.BadRequestError as e:
             check(e.param == "temperature", f"param {e.param}")
+        choices(client, model, messages)
         cluster.check_idle()
 
 

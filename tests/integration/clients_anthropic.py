@@ -1,0 +1,52 @@
+#!/usr/bin/env python3
+# tags: integration clients
+# limit: 300
+"""The stock `anthropic` Python client: messages, whole and streamed, stop sequences, counting tokens, errors. Installed from PyPI into a
+virtual environment under the cache folder at first use; skipped where that is impossible."""
+import os
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "harness"))
+import pypi  # noqa: E402
+from cluster import Cluster, check, main, need_model, skip  # noqa: E402
+
+
+def test():
+    import anthropic
+    with Cluster(1, 1) as cluster:
+        client = anthropic.Anthropic(base_url=f"http://{cluster.router_host}:{cluster.http_port}", api_key="unused", max_retries=0, timeout=120)
+        model = cluster.model_name()
+        messages = [{"role": "user", "content": [{"type": "text", "text": "Why is the sky blue?"}]}]
+        asked = {"model": model, "max_tokens": 24, "system": "You are terse.", "messages": messages, "temperature": 0}
+        whole = client.messages.create(**asked)
+        check(whole.role == "assistant" and whole.content[0].type == "text" and len(whole.content[0].text) > 8, f"{whole}")
+        check(whole.stop_reason in ("max_tokens", "end_turn") and whole.usage.output_tokens <= 24, f"{whole}")
+        with client.messages.stream(**asked) as stream:
+            text = "".join(stream.text_stream)
+            final = stream.get_final_message()
+        check(text == whole.content[0].text == final.content[0].text, f"streamed {text!r}, whole {whole.content}")
+        check(final.stop_reason == whole.stop_reason and final.usage.output_tokens == whole.usage.output_tokens, f"{final}")
+        counted = client.messages.count_tokens(model=model, system=asked["system"], messages=messages)
+        check(counted.input_tokens == whole.usage.input_tokens + (whole.usage.cache_read_input_tokens or 0), f"{counted} {whole.usage}")
+        stop = text[8:11]
+        cut = client.messages.create(**asked, stop_sequences=[stop])
+        check(cut.stop_reason == "stop_sequence" and cut.stop_sequence == stop, f"{cut}")
+        check((cut.content[0].text if cut.content else "") == text[:text.index(stop)], f"{cut}")
+        begun = client.messages.create(**{**asked, "messages": messages + [{"role": "assistant", "content": "Because"}]})
+        check(begun.content and not begun.content[0].text.startswith("Because"), f"{begun}")
+        try:
+            client.messages.create(**{**asked, "model": "no-such-model"})
+            check(False, "an unknown model was answered")
+        except anthropic.NotFoundError as e:
+            check(e.body["error"]["type"] == "not_found_error", f"{e.body}")
+        try:
+            client.messages.create(**{**asked, "max_tokens": 0})
+            check(False, "max_tokens 0 was accepted")
+        except anthropic.BadRequestError as e:
+            check("max_tokens" in e.body["error"]["message"], f"{e.body}")
+        cluster.check_idle()
+
+
+need_model()
+pypi.run_with("anthropic", ["anthropic==2.10.0"], skip)
+main(test)
