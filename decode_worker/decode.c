@@ -42,7 +42,7 @@ static status own_open(station *s, error *failure)
     if (own == NULL || own->items == NULL)
         return error_set(failure, STATUS_NO_MEMORY, "", "memory is short");
     return speculation_open(&((const decode_config *)s->settings)->speculate, &s->config->engine,
-                            facts, &own->speculation, failure);
+                            s->engine, &own->speculation, failure);
 }
 
 static void own_close(station *s)

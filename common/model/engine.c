@@ -85,7 +85,10 @@ static status backend_start(engine *e, const engine_settings *s, error *failure)
                                 .borrowed_count = s->borrowed_count };
     status result;
     e->table = &backend_cpu;
-    TRY(e->table->open(&wanted, &e->device, failure));
+    if (s->beside)
+        e->device = s->beside->device;
+    else
+        TRY(e->table->open(&wanted, &e->device, failure));
     TRY(e->table->queue_open(e->device, &e->queue));
     return STATUS_OK;
 fail:
@@ -207,9 +210,9 @@ static status arrays_open(engine *e, const model_config *c, error *failure)
     e->sequence_page_ids = calloc(n * pages, sizeof e->sequence_page_ids[0]);
     e->sort_scratch = calloc(context, sizeof e->sort_scratch[0]);
     e->row = calloc((size_t)c->rows, sizeof e->row[0]);
-    if (!e->scored || !e->scores || !e->slots || !e->running || !e->preempted || !e->tokens || !e->batch_sequences ||
-        !e->batch_rows || !e->batch_logits || !e->drawing || !e->sequence_tokens ||
-        !e->sequence_page_ids || !e->sort_scratch || !e->row)
+    if (!e->scored || !e->scores || !e->slots || !e->running || !e->preempted || !e->tokens ||
+        !e->batch_sequences || !e->batch_rows || !e->batch_logits || !e->drawing ||
+        !e->sequence_tokens || !e->sequence_page_ids || !e->sort_scratch || !e->row)
         goto fail;
     TRY(e->table->memory_open(e->device, arena_lay_out(e, NULL), BACKEND_MEMORY_PINNED,
                               &e->pinned));
@@ -253,6 +256,18 @@ static void facts_fill(engine *e, const model_config *c)
                       (size_t)f->max_sequences * (size_t)f->context * sizeof(int32_t);
 }
 
+// Only the first layers are to be computed.
+static status layers_cut(const engine_settings *s, model_config *config, error *failure)
+{
+    CHECK(s->beside != NULL);
+    if (s->layers > config->layers)
+        return error_set(failure, STATUS_BAD_CONFIG, "layers",
+                         "%lld layers are wanted; the model has %d", (long long)s->layers,
+                         config->layers);
+    config->layers = (int32_t)s->layers;
+    return STATUS_OK;
+}
+
 status engine_open(const engine_settings *settings, engine **opened, error *failure)
 {
     engine *e = calloc(1, sizeof *e);
@@ -273,6 +288,8 @@ status engine_open(const engine_settings *settings, engine **opened, error *fail
         error_prefix(failure, "%s", settings->model);
         goto fail;
     }
+    if (settings->layers > 0)
+        TRY(layers_cut(settings, &config, failure));
     TRY(backend_start(e, settings, failure));
     TRY(cache_open(e, settings, &config, failure));
     TRY(arrays_open(e, &config, failure));
@@ -281,12 +298,18 @@ status engine_open(const engine_settings *settings, engine **opened, error *fail
     model_limits limits = { (int32_t)settings->step_tokens, logit_rows, e->facts.context };
     if (limits.logit_rows > limits.rows)
         limits.logit_rows = limits.rows;
-    result = model_open(file, &config, &limits, e->table, e->device, &e->model, failure);
+    result =
+        settings->layers > 0
+            ? model_open_part(settings->beside->model, config.layers, &limits, &e->model, failure)
+            : model_open(file, &config, &limits, e->table, e->device, &e->model, failure);
     if (result != STATUS_OK) {
         error_prefix(failure, "%s", settings->model);
         goto fail;
     }
-    TRY(gguf_digest(file, &e->facts.weights, failure));
+    if (settings->layers > 0)
+        e->facts.weights = settings->beside->facts.weights;
+    else
+        TRY(gguf_digest(file, &e->facts.weights, failure));
     facts_fill(e, model_config_of(e->model));
     gguf_close(file);
     *opened = e;
@@ -312,7 +335,7 @@ void engine_close(engine *e)
         e->table->memory_close(e->device, &e->pinned);
     if (e->queue)
         e->table->queue_close(e->queue);
-    if (e->device)
+    if (e->device && !e->settings.beside)
         e->table->close(e->device);
     free(e->slots);
     free(e->running);

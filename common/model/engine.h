@@ -51,7 +51,11 @@ typedef struct engine_settings {
     int64_t chunk_tokens;  // rows of one sequence in a step at most
     int64_t context;       // tokens of a sequence at most; 0: what the model was trained for
     bool prefix_reuse;     // share pages of equal prefixes
-    bool rewinds;          // sequences may be rewound: only pages of prompts become prefixes
+    // Compute on the threads of another engine, which outlives this one: never at the same time.
+    const engine *beside;
+    int64_t
+        layers;   // with `beside`: its first so many layers, weights and all; 0: a model of its own
+    bool rewinds; // sequences may be rewound: only pages of prompts become prefixes
     const backend_borrowed *borrowed; // cores to compute on while their owners do not
     int borrowed_count;
     bool zero_pages; // "security.zero_pages": zero a page that another tenant's sequence takes
@@ -229,9 +233,9 @@ void sequence_drafted(const sequence *s, int32_t *drafted, int32_t *accepted);
 // `rewinds` also one whose tokens are still computed, and both may come back.
 void engine_sequence_rest(engine *e, sequence *s);
 void engine_sequence_resume(engine *e, sequence *s);
-// Of an engine that `rewinds`: the tokens of a started sequence become these, its prompt and one token
-// or more; what is not in common is forgotten, what is new is computed, and it generates on from
-// there, also where it rested or had ended. STATUS_INVALID, and nothing changes: the prompt is
+// Of an engine that `rewinds`: the tokens of a started sequence become these, its prompt and one
+// token or more; what is not in common is forgotten, what is new is computed, and it generates on
+// from there, also where it rested or had ended. STATUS_INVALID, and nothing changes: the prompt is
 // another one, there is no room for the tokens, or none is left to be drawn. STATUS_OVERLOADED:
 // pages are short.
 status engine_sequence_rewind(engine *e, sequence *s, const int32_t *tokens, int32_t count);

@@ -8,6 +8,7 @@ struct model {
     const backend_table *table;
     backend *device;
     model_weights weights;
+    bool part; // the weights are another model's
     size_t activation_bytes;
     backend_activation *stream;     // [rows][width] the residual stream
     backend_activation *qkv;        // [rows][(heads + 2 kv_heads) * head_size]
@@ -46,28 +47,63 @@ fail:
     return result;
 }
 
-status model_open(const gguf *file, const model_config *config, const model_limits *limits,
-                  const backend_table *table, backend *device, model **opened, error *failure)
+static model *model_new(const model_config *config, const model_limits *limits,
+                        const backend_table *table, backend *device)
 {
     CHECK(limits->rows >= limits->logit_rows && limits->logit_rows >= 1);
     model *m = calloc(1, sizeof *m);
-    status result = STATUS_NO_MEMORY;
     if (!m)
-        goto fail;
+        return NULL;
     m->config = *config;
     m->limits = *limits;
     m->table = table;
     m->device = device;
+    return m;
+}
+
+static status memory_short(const model_limits *limits, status result, error *failure)
+{
+    if (result == STATUS_NO_MEMORY)
+        error_set(failure, result, "engine.step_tokens",
+                  "memory is short for the model and steps of %d tokens", limits->rows);
+    return result;
+}
+
+status model_open(const gguf *file, const model_config *config, const model_limits *limits,
+                  const backend_table *table, backend *device, model **opened, error *failure)
+{
+    status result = STATUS_NO_MEMORY;
+    model *m = model_new(config, limits, table, device);
+    if (!m)
+        goto fail;
     TRY(model_weights_open(file, config, limits->positions, table, device, &m->weights, failure));
     TRY(activations_open(m));
     *opened = m;
     return STATUS_OK;
 fail:
-    if (result == STATUS_NO_MEMORY)
-        error_set(failure, result, "engine.step_tokens",
-                  "memory is short for the model and steps of %d tokens", limits->rows);
     model_close(m);
-    return result;
+    return memory_short(limits, result, failure);
+}
+
+status model_open_part(const model *other, int32_t layers, const model_limits *limits,
+                       model **opened, error *failure)
+{
+    CHECK(layers >= 1 && layers <= other->config.layers);
+    CHECK(limits->positions <= other->limits.positions);
+    status result = STATUS_NO_MEMORY;
+    model *m = model_new(&other->config, limits, other->table, other->device);
+    if (!m)
+        goto fail;
+    m->part = true;
+    m->config.layers = layers;
+    m->weights = other->weights;
+    model_weights_cut(&m->weights, layers);
+    TRY(activations_open(m));
+    *opened = m;
+    return STATUS_OK;
+fail:
+    model_close(m);
+    return memory_short(limits, result, failure);
 }
 
 void model_close(model *m)
@@ -79,7 +115,7 @@ void model_close(model *m)
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
         if (all[i])
             m->table->activation_close(all[i]);
-    if (m->weights.table)
+    if (m->weights.table && !m->part)
         model_weights_close(&m->weights);
     free(m);
 }

@@ -21,6 +21,10 @@ typedef struct model_limits {
 // outlive the model. Errors as model_config_read and model_weights_open.
 status model_open(const gguf *file, const model_config *config, const model_limits *limits,
                   const backend_table *table, backend *device, model **opened, error *failure);
+// The first `layers` of another model on the same backend, with its final norm and head; the
+// weights stay the other's, which outlives this one. limits->positions is at most the other's.
+status model_open_part(const model *other, int32_t layers, const model_limits *limits,
+                       model **opened, error *failure);
 void model_close(model *m);
 
 const model_config *model_config_of(const model *m);

@@ -382,6 +382,14 @@ fail:
     return result;
 }
 
+void model_weights_cut(model_weights *copy, int32_t layers)
+{
+    copy->layer_count = layers;
+    copy->pass_bytes = copy->bytes = 0;
+    bytes_count(copy);
+    copy->bytes = 0;
+}
+
 void model_weights_close(model_weights *w)
 {
     const backend_table *t = w->table;

@@ -41,5 +41,7 @@ typedef struct model_weights {
 status model_weights_open(const gguf *file, const model_config *config, int32_t positions,
                           const backend_table *table, backend *device, model_weights *weights,
                           error *failure);
+// Of a copy: only the first `layers` are read, and `bytes` (which it owns) is 0.
+void model_weights_cut(model_weights *copy, int32_t layers);
 // Accepts a zeroed or a half-opened one.
 void model_weights_close(model_weights *weights);

@@ -56,9 +56,10 @@ fail:
     return result;
 }
 
-status draft_model_open(const engine_settings *settings, const char *target_path,
-                        const engine_facts *target, draft_model **opened, error *failure)
+status draft_model_open(const engine_settings *settings, const char *path, const engine *served,
+                        draft_model **opened, error *failure)
 {
+    const engine_facts *target = engine_facts_of(served);
     engine_settings own = *settings;
     status result = STATUS_NO_MEMORY;
     draft_model *m = calloc(1, sizeof *m);
@@ -66,6 +67,7 @@ status draft_model_open(const engine_settings *settings, const char *target_path
         return error_set(failure, result, "", "memory is short for the draft model");
     own.max_sequences = target->max_sequences;
     own.rewinds = true;
+    own.beside = served;
     own.draft_tokens = own.growth_tokens = own.mixed_tokens = own.mixed_step_us = 0;
     if (own.step_tokens < own.max_sequences)
         own.step_tokens = own.max_sequences;
@@ -75,7 +77,8 @@ status draft_model_open(const engine_settings *settings, const char *target_path
         error_set(failure, result, "", "memory is short for the draft model");
         goto fail;
     }
-    TRY(vocabularies_compare(target_path, settings->model, failure));
+    if (own.layers == 0)
+        TRY(vocabularies_compare(path, settings->model, failure));
     TRY(engine_open(&own, &m->engine, failure));
     const engine_facts *f = engine_facts_of(m->engine);
     log_info("speculate", "loaded draft model %s pages %d context %d bytes %zu of %zu",

@@ -1,11 +1,12 @@
 // Guesses by a small model with the vocabulary of the large one.
 //
-// It has an engine of its own, with its own pages, on the same threads. Each sequence of the decode
-// worker has a shadow there: the same request, so that both draw with the same noise and a guess is
-// right wherever the small model's choice is the large one's. The shadow's prompt is computed piece
-// by piece, while a seat waits for its pages or between steps; until then, and where no page is
-// left for it, the sequence has no guesses from here. Before each guess the shadow is rewound to
-// what the sequence really drew. Step thread.
+// It has an engine of its own, with its own pages, on the threads of the large one. It is another
+// file, or the first layers of the large model itself (layer skip), whose weights it shares. Each
+// sequence of the decode worker has a shadow there: the same request, so that both draw with the
+// same noise and a guess is right wherever the small model's choice is the large one's. The
+// shadow's prompt is computed piece by piece, while a seat waits for its pages or between steps;
+// until then, and where no page is left for it, the sequence has no guesses from here. Before each
+// guess the shadow is rewound to what the sequence really drew. Step thread.
 #pragma once
 
 #include "decode_worker/speculate/controller.h"
@@ -13,10 +14,11 @@
 
 typedef struct draft_model draft_model;
 
-// `settings` is the small model's engine; `target` and its file are the large one's. Errors:
+// `settings` is the small model's engine; `served` is the large one's, which outlives it, and whose
+// file is `path`. With settings->layers the small model is the beginning of the large one. Errors:
 // engine_open's; STATUS_BAD_CONFIG where the vocabularies differ, with the first token that does.
-status draft_model_open(const engine_settings *settings, const char *target_path,
-                        const engine_facts *target, draft_model **opened, error *failure);
+status draft_model_open(const engine_settings *settings, const char *path, const engine *served,
+                        draft_model **opened, error *failure);
 void draft_model_close(draft_model *m); // NULL is allowed
 const engine_facts *draft_model_facts(const draft_model *m);
 

@@ -16,8 +16,9 @@ static const char *const drafters[] = { "auto", "off", "ngram", "suffix", "model
 #define AT(field) offsetof(speculation_settings, field)
 // clang-format off
 static const config_key keys[] = {
-    { "speculate.drafter", CONFIG_STRING, AT(drafter), "auto", 0, 0, "", "Where guesses of the next tokens come from: ngram (the request's own text), suffix (recent answers of this worker), model (speculate.model), auto (all of them) or off. No answer depends on it.", drafters },
+    { "speculate.drafter", CONFIG_STRING, AT(drafter), "auto", 0, 0, "", "Where guesses of the next tokens come from: ngram (the request's own text), suffix (recent answers of this worker), model (speculate.model or speculate.layers), auto (all of them) or off. No answer depends on it.", drafters },
     { "speculate.model", CONFIG_STRING, AT(model), "", 0, 0, "", "Path of a small GGUF file with the vocabulary of engine.model that guesses for it; empty: none.", NULL },
+    { "speculate.layers", CONFIG_INT, AT(layers), "0", 0, 1000, "layers", "So many of the first layers of engine.model, with its head, guess for it (layer skip; models that were not trained for it are seldom guessed right); 0: none.", NULL },
     { "speculate.kv_bytes", CONFIG_BYTES, AT(kv_bytes), "128MiB", 1 << 16, 1e15, "bytes", "Memory of the draft model's KV pages.", NULL },
     { "speculate.prompt_tokens", CONFIG_INT, AT(prompt_tokens), "32", 1, 65536, "tokens", "Tokens of a prompt that the draft model computes between two steps.", NULL },
     { "speculate.tokens", CONFIG_INT, AT(tokens), "16", 1, DRAFT_MAX, "tokens", "Tokens guessed for one sequence in a step, at most; engine.draft_tokens bounds those of all.", NULL },
@@ -46,47 +47,63 @@ static void acceptances_begin(speculation *p)
     }
 }
 
-static status model_drafter_open(speculation *p, const engine_settings *served,
-                                 const engine_facts *facts, error *failure)
+static status model_drafter_open(speculation *p, const engine_settings *settings_served,
+                                 const engine *served, error *failure)
 {
-    engine_settings own = *served;
-    own.model = p->settings->model;
+    engine_settings own = *settings_served;
+    own.layers = p->settings->layers;
+    if (own.layers == 0)
+        own.model = p->settings->model;
     own.kv_bytes = p->settings->kv_bytes;
     own.context = 0;
     own.chunk_tokens = own.step_tokens = p->settings->prompt_tokens;
     p->stats.drafter_count++;
-    return draft_model_open(&own, served->model, facts, &p->model, failure);
+    return draft_model_open(&own, settings_served->model, served, &p->model, failure);
 }
 
-static status drafters_open(speculation *p, const engine_settings *served,
-                            const engine_facts *facts, error *failure)
+static status model_settings_check(const speculation_settings *s, bool alone, error *failure)
 {
+    bool file = s->model[0] != '\0';
+    if (file && s->layers > 0)
+        return error_set(failure, STATUS_BAD_CONFIG, "speculate.layers",
+                         "speculate.layers is %lld and speculate.model is a file; only one of them "
+                         "can be the draft model",
+                         (long long)s->layers);
+    if (alone && !file && s->layers == 0)
+        return error_set(failure, STATUS_BAD_CONFIG, "speculate.model",
+                         "speculate.drafter is model; speculate.model must be the path of a GGUF "
+                         "file, or speculate.layers a number of layers");
+    return STATUS_OK;
+}
+
+static status drafters_open(speculation *p, const engine_settings *settings_served,
+                            const engine *served, error *failure)
+{
+    const engine_facts *facts = engine_facts_of(served);
     drafter_limits limits = { .slots = p->slot_count,
                               .context = facts->context,
                               .vocabulary = facts->vocabulary,
                               .memory = p->settings->memory_tokens };
     bool all = strcmp(p->settings->drafter, "auto") == 0;
-    for (int i = 0; i < TEXTS; i++) {
+    bool alone = strcmp(p->settings->drafter, drafter_names[MODEL]) == 0;
+    status result = model_settings_check(p->settings, alone, failure);
+    for (int i = 0; result == STATUS_OK && i < TEXTS; i++) {
         if (!all && strcmp(p->settings->drafter, drafter_names[i]) != 0)
             continue;
-        status result = speculation_texts[i]->open(&limits, &p->texts[i], failure);
-        if (result != STATUS_OK)
-            return result;
-        p->stats.drafter_count++;
+        result = speculation_texts[i]->open(&limits, &p->texts[i], failure);
+        p->stats.drafter_count += result == STATUS_OK;
     }
-    bool alone = strcmp(p->settings->drafter, drafter_names[MODEL]) == 0;
-    if (alone && p->settings->model[0] == '\0')
-        return error_set(failure, STATUS_BAD_CONFIG, "speculate.model",
-                         "speculate.drafter is model; speculate.model must be the path of a GGUF "
-                         "file");
-    if (p->settings->model[0] == '\0' || (!all && !alone))
-        return STATUS_OK;
-    return model_drafter_open(p, served, facts, failure);
+    bool there = p->settings->model[0] != '\0' || p->settings->layers > 0;
+    if (result != STATUS_OK || !there || (!all && !alone))
+        return result;
+    return model_drafter_open(p, settings_served, served, failure);
 }
 
-status speculation_open(const speculation_settings *settings, const engine_settings *served,
-                        const engine_facts *facts, speculation **opened, error *failure)
+status speculation_open(const speculation_settings *settings,
+                        const engine_settings *settings_served, const engine *served,
+                        speculation **opened, error *failure)
 {
+    const engine_facts *facts = engine_facts_of(served);
     speculation *p = calloc(1, sizeof *p);
     status result = STATUS_NO_MEMORY;
     if (!p)
@@ -105,7 +122,8 @@ status speculation_open(const speculation_settings *settings, const engine_setti
     for (int i = 0; i < SPECULATION_DRAFTERS; i++)
         p->stats.drafters[i].name = drafter_names[i];
     if (p->slots && p->step && p->offers && p->requests)
-        result = p->draft_tokens > 0 ? drafters_open(p, served, facts, failure) : STATUS_OK;
+        result =
+            p->draft_tokens > 0 ? drafters_open(p, settings_served, served, failure) : STATUS_OK;
     else
         error_set(failure, result, "", "memory is short for guesses");
     if (result != STATUS_OK) {

@@ -21,6 +21,7 @@ typedef struct speculation speculation;
 typedef struct speculation_settings {
     char *drafter;         // auto | off | ngram | suffix | model
     char *model;           // path of the draft model; "": none
+    int64_t layers;        // the first so many of the served model are the draft model; 0: none
     uint64_t kv_bytes;     // of its pages
     int64_t prompt_tokens; // of a prompt that it computes between two steps
     int64_t tokens;        // guessed for one sequence in a step, at most
@@ -53,14 +54,15 @@ typedef struct speculation_stats {
     uint64_t unshadowed;                 // sequences for which the draft model had no room
 } speculation_stats;
 
-// `served` are the settings of the engine that is served. Errors: STATUS_NO_MEMORY, and
+// `served` outlives it and was opened with `settings_served`. Errors: STATUS_NO_MEMORY, and
 // draft_model_open's.
-status speculation_open(const speculation_settings *settings, const engine_settings *served,
-                        const engine_facts *facts, speculation **opened, error *failure);
+status speculation_open(const speculation_settings *settings,
+                        const engine_settings *settings_served, const engine *served,
+                        speculation **opened, error *failure);
 void speculation_close(speculation *p); // NULL is allowed
 
-// A sequence with this request comes: its slot; -1 where nothing is guessed for it. `drafter` is the
-// only one that may guess, "off" for none and "" for all.
+// A sequence with this request comes: its slot; -1 where nothing is guessed for it. `drafter` is
+// the only one that may guess, "off" for none and "" for all.
 int32_t speculation_begin(speculation *p, const sequence_request *request, const char *drafter);
 // It goes, with these tokens. -1 is allowed.
 void speculation_end(speculation *p, int32_t slot, const int32_t *tokens, int32_t prompt_count,

@@ -31,6 +31,7 @@ typedef struct prompt {
 typedef struct options {
     engine_settings engine;
     const char *draft, *prompts_path;
+    int layers;
     const char *only; // a prompt's name; NULL: each
     int batches[LIST_MAX], batch_count, fixed[LIST_MAX], fixed_count, repeats, probe;
     int max_tokens; // 0: as each prompt says
@@ -61,6 +62,7 @@ static const char usage_text[] =
     "usage: penstock-bench speculate --model FILE --prompts FILE [options]\n\n"
     "  --model FILE          the GGUF file that is served\n"
     "  --draft FILE          a small one of the same vocabulary that guesses for it\n"
+    "  --layers N            or the first layers of the served model\n"
     "  --prompts FILE        JSON Lines of {\"name\", \"text\", \"max_tokens\"}\n"
     "  --only NAME           measure this prompt alone; the others only come before it\n"
     "  --drafters A,B        of ngram, suffix, model, auto (default auto)\n"
@@ -107,6 +109,8 @@ static bool option_take(options *o, int name, char *value)
     case 'd':
         o->draft = value;
         return true;
+    case 'l':
+        return bench_number(value, 1, &o->layers);
     case 'p':
         o->prompts_path = value;
         return true;
@@ -144,14 +148,14 @@ static bool option_take(options *o, int name, char *value)
 static bool options_parse(int argc, char **argv, options *o)
 {
     static const struct option names[] = {
-        { "model", 1, NULL, 'm' },      { "draft", 1, NULL, 'd' },
-        { "prompts", 1, NULL, 'p' },    { "only", 1, NULL, 'o' },
-        { "drafters", 1, NULL, 'D' },   { "batch", 1, NULL, 'b' },
-        { "fixed", 1, NULL, 'f' },      { "temperature", 1, NULL, 'T' },
-        { "probe", 1, NULL, 'P' },      { "threads", 1, NULL, 't' },
-        { "repeats", 1, NULL, 'r' },    { "json", 0, NULL, 'j' },
-        { "max-tokens", 1, NULL, 'M' }, { "help", 0, NULL, 'h' },
-        { NULL, 0, NULL, 0 },
+        { "model", 1, NULL, 'm' },       { "draft", 1, NULL, 'd' },
+        { "layers", 1, NULL, 'l' },      { "prompts", 1, NULL, 'p' },
+        { "only", 1, NULL, 'o' },        { "drafters", 1, NULL, 'D' },
+        { "batch", 1, NULL, 'b' },       { "fixed", 1, NULL, 'f' },
+        { "temperature", 1, NULL, 'T' }, { "probe", 1, NULL, 'P' },
+        { "threads", 1, NULL, 't' },     { "repeats", 1, NULL, 'r' },
+        { "json", 0, NULL, 'j' },        { "max-tokens", 1, NULL, 'M' },
+        { "help", 0, NULL, 'h' },        { NULL, 0, NULL, 0 },
     };
     *o = (options){ .batches = { 1 },
                     .batch_count = 1,
@@ -357,8 +361,8 @@ static speculation *speculation_new(bench *b, const speculation_settings *settin
                                     double temperature)
 {
     error failure = { 0 };
-    if (speculation_open(settings, &b->o.engine, engine_facts_of(b->engine), &b->speculation,
-                         &failure) != STATUS_OK) {
+    if (speculation_open(settings, &b->o.engine, b->engine, &b->speculation, &failure) !=
+        STATUS_OK) {
         fprintf(stderr, "penstock-bench speculate: %s\n", failure.text);
         return b->speculation = NULL;
     }
@@ -374,6 +378,7 @@ static bool case_run(bench *b, const prompt *p, int batch, double temperature, c
 {
     speculation_settings settings = { .drafter = (char *)drafter,
                                       .model = b->o.draft ? (char *)b->o.draft : "",
+                                      .layers = b->o.layers,
                                       .kv_bytes = 512 << 20,
                                       .prompt_tokens = 64,
                                       .tokens = fixed > 0 ? fixed : 16,

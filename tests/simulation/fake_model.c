@@ -54,6 +54,16 @@ status model_open(const gguf *file, const model_config *config, const model_limi
     return STATUS_OK;
 }
 
+status model_open_part(const model *other, int32_t layers, const model_limits *limits,
+                       model **opened, error *failure)
+{
+    (void)other;
+    (void)layers;
+    (void)limits;
+    (void)opened;
+    return error_set(failure, STATUS_UNSUPPORTED, "", "there are no layers in this world");
+}
+
 void model_close(model *m)
 {
     free(m);

@@ -81,8 +81,8 @@ static void worker_open(worker *w)
 {
     engine_settings settings = fixture_settings(path);
     error failure = { 0 };
-    if (speculation_open(&w->settings, &settings, engine_facts_of(w->engine), &w->speculation,
-                         &failure) != STATUS_OK)
+    if (speculation_open(&w->settings, &settings, w->engine, &w->speculation, &failure) !=
+        STATUS_OK)
         fail_msg("%s", failure.text);
 }
 
@@ -249,6 +249,27 @@ static void a_draft_model_that_agrees_is_always_right(void **state)
 }
 
 // How often it is on depends on this machine's times, which fail no test.
+static void layers_of_the_model_itself_guess_too(void **state)
+{
+    fixture *f = *state;
+    for (int layers = 1; layers <= 4; layers += 3) { // of four
+        worker w = worker_begin("model", 24);
+        speculation_stats s;
+        run runs[CROWD];
+        w.settings.model = "";
+        w.settings.layers = layers;
+        w.settings.prompt_tokens = PROMPT;
+        worker_open(&w);
+        serve(&w, f->requests, CROWD, runs);
+        for (int i = 0; i < CROWD; i++)
+            run_expect_equal(&runs[i], &f->truth[i]);
+        speculation_stats_of(w.speculation, &s);
+        assert_true(s.drafters[2].drafted > 0);
+        assert_true(layers < 4 || s.drafters[2].rejected == 0);
+        worker_end(&w);
+    }
+}
+
 static void one_that_disagrees_is_found_out(void **state)
 {
     fixture *f = *state;
@@ -290,9 +311,8 @@ static void refusal_expect(worker *w, const char *sentence)
 {
     engine_settings settings = fixture_settings(path);
     error failure = { 0 };
-    assert_int_not_equal(speculation_open(&w->settings, &settings, engine_facts_of(w->engine),
-                                          &w->speculation, &failure),
-                         STATUS_OK);
+    assert_int_not_equal(
+        speculation_open(&w->settings, &settings, w->engine, &w->speculation, &failure), STATUS_OK);
     if (!strstr(failure.text, sentence))
         fail_msg("%s", failure.text);
 }
@@ -305,6 +325,11 @@ static void b075_unfit_draft_models_are_refused(void **state)
     char bad[64], command[200];
     w.settings.model = "";
     refusal_expect(&w, "speculate.model must be the path");
+    w.settings.layers = 5;
+    refusal_expect(&w, "5 layers are wanted; the model has 4");
+    w.settings.model = other_path;
+    refusal_expect(&w, "only one of them");
+    w.settings.layers = 0;
     w.settings.model = "/nowhere/draft.gguf";
     refusal_expect(&w, "/nowhere/draft.gguf");
     tiny_model o = tiny_model_default(3);
@@ -328,6 +353,7 @@ int main(void)
         cmocka_unit_test(without_drafters_or_room_it_is_off),
         cmocka_unit_test(no_more_slots_than_sequences),
         cmocka_unit_test(a_draft_model_that_agrees_is_always_right),
+        cmocka_unit_test(layers_of_the_model_itself_guess_too),
         cmocka_unit_test(one_that_disagrees_is_found_out),
         cmocka_unit_test(sequences_without_a_shadow_are_served_all_the_same),
         cmocka_unit_test(b075_unfit_draft_models_are_refused),
