@@ -15,7 +15,7 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "harness"))
 from cluster import Cluster, check, main, together  # noqa: E402
-from streams import Watch  # noqa: E402
+from streams import PACE, Watch  # noqa: E402
 
 STREAMS = 8
 WORDS = "river stone winter lantern copper bridge garden silver thunder market harbor velvet meadow engine paper window".split()
@@ -79,7 +79,8 @@ def round_of(cluster, truth, role, number):
 
 def test():
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 3
-    with Cluster(2, 2, router=["policy.local_prefill_tokens=0"], engine=["engine.prefix_reuse=false", "engine.kv_bytes=384MiB"]) as cluster:
+    with Cluster(2, 2, router=["policy.local_prefill_tokens=0"], engine=["engine.prefix_reuse=false", "engine.kv_bytes=384MiB"],
+                 decode_set=PACE) as cluster:
         usage = cluster.json("POST", "/v1/completions", body(cluster, 0, 1))["usage"]
         check(usage["prompt_tokens"] + ANSWER <= 1000, f"the prompt has {usage['prompt_tokens']} tokens")
         base = Watch()
