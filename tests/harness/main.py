@@ -12,15 +12,9 @@ import time
 
 import discover
 import processes
+import sanitizers
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-SANITIZER_ENVIRONMENT = {
-    "ASAN_OPTIONS": "detect_leaks=1:detect_stack_use_after_return=1:strict_string_checks=1:"
-                    "allocator_may_return_null=1:handle_abort=1",
-    "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1",
-    "TSAN_OPTIONS": "halt_on_error=1:second_deadlock_stack=1",
-    "LSAN_OPTIONS": "print_suppressions=0",
-}
 
 
 def parse_arguments():
@@ -94,11 +88,7 @@ def test_environment(build, seed):
     environment = dict(os.environ, PENSTOCK_BUILD_DIR=build, PENSTOCK_SOURCE_DIR=ROOT,
                        PENSTOCK_SEED=str(seed), PYTHONDONTWRITEBYTECODE="1",
                        PYTHONUNBUFFERED="1")
-    for name, options in SANITIZER_ENVIRONMENT.items():
-        suppressions = os.path.join(ROOT, "tests", "harness", name[:4].lower() + ".supp")
-        if os.path.exists(suppressions):
-            options += ":suppressions=" + suppressions
-        environment.setdefault(name, options)
+    sanitizers.set_options(environment)
     if model:
         environment["PENSTOCK_MODEL"] = model
     else:
@@ -172,8 +162,7 @@ def finish(passed, failed, skipped):
 def main():
     arguments = parse_arguments()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends the tests as Ctrl-C does
-    names = {None: "build", "address": "build-asan", "thread": "build-tsan"}
-    build = os.path.abspath(arguments.build_dir or os.path.join(ROOT, names[arguments.sanitize]))
+    build = os.path.abspath(arguments.build_dir or os.path.join(ROOT, sanitizers.FOLDERS[arguments.sanitize]))
     fuzz_build = os.path.join(ROOT, "build-fuzz")
     seed = arguments.seed if arguments.seed is not None else secrets.randbelow(2**31)
     quiet = arguments.quiet or arguments.list
