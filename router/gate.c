@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "router/answer.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -33,6 +34,21 @@ bool gate_keys_on(const gate *g)
 }
 
 // ---- refusals ---------------------------------------------------------------------------------
+
+// In the shape of the API that was asked.
+static bool refuse(http_request *http, int status_code, const char *code, const char *message)
+{
+    static const slice messages = { "/v1/messages", 12 };
+    slice path = http_request_path(http);
+    bool theirs =
+        path.size >= messages.size && memcmp(path.data, messages.data, messages.size) == 0;
+    buffer body = { 0 };
+    answer_shape_of(theirs ? REQUEST_MESSAGES : REQUEST_CHAT)
+        ->error(status_code, NULL, code, message, false, &body);
+    http_respond(http, status_code, "application/json", buffer_slice(&body));
+    buffer_close(&body);
+    return false;
+}
 
 static void refusal_count(gate *g, const char *reason)
 {
@@ -150,10 +166,9 @@ static bool refuse_unknown(gate *g, http_request *http, bool shown)
     refusal_count(g, shown ? "unknown" : "missing");
     http_answer_field(http, "WWW-Authenticate",
                       page ? "Basic realm=\"penstock\", charset=\"UTF-8\"" : "Bearer");
-    http_respond_error(http, 401, NULL, NULL, "invalid_api_key",
-                       shown ? "the API key is not known"
-                             : "an API key is missing; send it as Authorization: Bearer KEY");
-    return false;
+    return refuse(http, 401, "invalid_api_key",
+                  shown ? "the API key is not known"
+                        : "an API key is missing; send it as Authorization: Bearer KEY");
 }
 
 // On http.listen.
@@ -167,16 +182,12 @@ static bool on_head(http_request *http, void *context)
     api_key *key = key_look(g, http, &shown);
     if (!key)
         return refuse_unknown(g, http, shown);
-    if (!pass_make(http, key)) {
-        http_respond_error(http, 503, NULL, NULL, "no_memory",
-                           "there is no memory for the request");
-        return false;
-    }
+    if (!pass_make(http, key))
+        return refuse(http, 503, "no_memory", "there is no memory for the request");
     if ((flags & ROUTE_ADMIN) && !key->admin) {
         refusal_count(g, "not_admin");
-        http_respond_error(http, 403, NULL, NULL, "insufficient_permissions",
-                           "this path is for operators, and the API key is not one of theirs");
-        return false;
+        return refuse(http, 403, "insufficient_permissions",
+                      "this path is for operators, and the API key is not one of theirs");
     }
     if (!(flags & ROUTE_COUNTED))
         return true;
@@ -188,8 +199,7 @@ static bool on_head(http_request *http, void *context)
     gate_refusal refusal;
     limit_refuse(g, http, key, verdict, 1, &refusal);
     field_add(http, "Retry-After", "%.0f", refusal.retry_after_s);
-    http_respond_error(http, refusal.status_code, NULL, NULL, refusal.code, refusal.message);
-    return false;
+    return refuse(http, refusal.status_code, refusal.code, refusal.message);
 }
 
 // On http.admin_listen: a key is not needed, but one that is shown tells who asks.

@@ -28,7 +28,7 @@
     { "http.body_deadline", CONFIG_DURATION, FIELD(body_deadline_us), "30s", 1000, 3600e6, "",     \
       "A request body must be complete in this time.", NULL },                                     \
     { "http.idle", CONFIG_DURATION, FIELD(idle_us), "75s", 1000, 86400e6, "",                      \
-      "A connection without a request is closed after this time.", NULL },                         \
+      "A connection without a request, or whose last answer is not taken, is closed after this time.", NULL },                         \
     { "http.write_deadline", CONFIG_DURATION, FIELD(write_deadline_us), "10s", 1000, 3600e6, "",   \
       "A client that takes no byte of its answer for this time is cut off.", NULL },
 

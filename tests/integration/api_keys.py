@@ -79,6 +79,10 @@ def who_is_let_in(cluster):
     for path in ("/health", "/ready"):
         check(cluster.request("GET", path, headers={})[0] == 200, path)
     check(cluster.request("GET", "/v1/models", headers={})[0] == 401, "models")
+    message = {"model": cluster.model_name(), "max_tokens": 5, "messages": [{"role": "user", "content": "a"}]}
+    code, _, data = cluster.request("POST", "/v1/messages", message, headers={"x-api-key": "none"})
+    check(code == 401 and json.loads(data)["type"] == "error" and json.loads(data)["error"]["type"] == "authentication_error", f"{code} {data}")
+    check(cluster.request("POST", "/v1/messages", message, headers={"x-api-key": "plain-secret"})[0] == 200, "a message")
 
 
 def operators_routes(cluster):
