@@ -23,16 +23,18 @@ void dispatcher_spend(exchange_share *share, registry_worker *w, const exchange 
     w->tokens_outstanding += share->tokens;
     w->sequences_spent++;
     w->alone = w->alone || x->alone;
+    registry_touch(x->dispatcher->router->registry, w);
     if (share->held) {
         share->held->pages += share->pages;
         share->held->sequences++;
     }
 }
 
-void dispatcher_grow(registry_worker *w, exchange_share *share, uint64_t pages)
+void dispatcher_grow(dispatcher *d, registry_worker *w, exchange_share *share, uint64_t pages)
 {
     if (pages <= share->pages)
         return;
+    registry_touch(d->router->registry, w);
     w->pages_spent += pages - share->pages;
     if (share->held)
         share->held->pages += pages - share->pages;
@@ -51,6 +53,7 @@ void dispatcher_release(dispatcher *d, exchange_share *share)
         w->tokens_outstanding -= share->tokens;
         w->sequences_spent--;
         w->alone = false; // it ran by itself, if at all
+        registry_touch(d->router->registry, w);
     }
     *share = (exchange_share){ 0 };
 }

@@ -168,15 +168,17 @@ static void credits_follow(dispatcher *d, exchange *x)
         return;
     uint64_t pages =
         policy_pages(w->page_tokens, x->prompt->tokens.count + x->stream.received.count);
-    dispatcher_grow(w, &x->decode, pages);
+    dispatcher_grow(d, w, &x->decode, pages);
 }
 
 // The prompt is computed: it is no longer outstanding.
 static void outstanding_settle(dispatcher *d, exchange_share *share)
 {
     registry_worker *w = share->serial ? registry_find(d->router->registry, share->serial) : NULL;
-    if (w)
+    if (w && share->tokens > 0) {
         w->tokens_outstanding -= share->tokens;
+        registry_touch(d->router->registry, w);
+    }
     share->tokens = 0;
 }
 

@@ -35,8 +35,9 @@ struct dispatcher {
     uint64_t next_number;
     bool pumping,
         pump_again;      // one placing round at a time; what makes room meanwhile asks for another
-    policy_worker *view; // scratch, [view_capacity]
+    policy_worker *view; // see dispatcher_view; [view_capacity]
     size_t view_capacity;
+    uint64_t view_layout; // of the registry, when it was drawn; 0: not yet
     token_list scratch; // a ticket's tokens
     buffer out;         // an answer being written
 };
@@ -57,11 +58,19 @@ policy_plan dispatcher_plan_move(dispatcher *d, const exchange *x);
 // Seconds after which a refused client may come again, 1 to 60.
 int dispatcher_retry_after(const dispatcher *d, const request *r);
 
+// dispatcher_view.c
+// All workers as they are now. False: no memory.
+bool dispatcher_view(dispatcher *d, policy_view *view);
+// The same view once more, after credits were spent or returned and no worker has joined or left.
+void dispatcher_view_follow(dispatcher *d);
+// For tests: whether every worker that differs from the picture was touched.
+bool dispatcher_view_is_true(const dispatcher *d);
+
 // dispatcher.c
 // Out of the line: credits are spent and tickets sent, or it is tried again.
 void dispatcher_place(dispatcher *d, exchange *x, const policy_plan *plan);
 // The share holds more pages than before.
-void dispatcher_grow(registry_worker *w, exchange_share *share, uint64_t pages);
+void dispatcher_grow(dispatcher *d, registry_worker *w, exchange_share *share, uint64_t pages);
 // Spend credits on a worker. `outstanding`: it computes the prompt.
 void dispatcher_spend(exchange_share *share, registry_worker *w, const exchange *x, uint64_t tokens,
                       bool outstanding);

@@ -83,59 +83,7 @@ int dispatcher_retry_after(const dispatcher *d, const request *r)
                 : admission_retry_after(&unknown, 0);
 }
 
-// ---- what the policy sees ---------------------------------------------------------------------
-
-static policy_worker worker_view(const registry_worker *w)
-{
-    return (policy_worker){
-        .role = w->role,
-        .alive = w->state != REGISTRY_JOINING,
-        .usable = registry_usable(w),
-        .alone = w->alone,
-        .weights = w->weights,
-        .numeric_id = w->numeric_id,
-        .page_tokens = w->page_tokens,
-        .context = w->context,
-        .pages_pool = w->pages,
-        .pages_max = w->page_credits,
-        .pages_spent = w->pages_spent,
-        .sequences_max = w->sequences,
-        .sequences_spent = w->sequences_spent,
-        .tokens_outstanding = w->tokens_outstanding,
-        .tokens_max = w->token_credits,
-        .tokens_per_s = w->prefill_tokens_per_s,
-    };
-}
-
-static bool view_build(dispatcher *d, policy_view *view)
-{
-    registry *workers = d->router->registry;
-    const router_settings *settings = d->router->settings;
-    size_t count = registry_count(workers);
-    if (count > d->view_capacity) {
-        policy_worker *grown = realloc(d->view, count * sizeof *grown);
-        if (!grown)
-            return false;
-        d->view = grown;
-        d->view_capacity = count;
-    }
-    for (size_t i = 0; i < d->router->models.count; i++)
-        d->lines[i].granted = (exchange_held){ 0 };
-    for (size_t i = 0; i < count; i++) {
-        const registry_worker *w = registry_at(workers, i);
-        d->view[i] = worker_view(w);
-        if (w->role != POLICY_DECODE || !registry_usable(w))
-            continue;
-        d->lines[w->model->index].granted.pages += w->page_credits;
-        d->lines[w->model->index].granted.sequences += w->sequences;
-    }
-    *view = (policy_view){ .workers = d->view,
-                           .count = count,
-                           .local_prefill_tokens = (uint64_t)settings->local_prefill_tokens,
-                           .local_prefill = settings->local_prefill,
-                           .mixed_numeric_ids = settings->mixed_numeric_ids };
-    return true;
-}
+// ---- placing ------------------------------------------------------------------------------------
 
 static policy_ask ask_of(dispatcher *d, const exchange *x)
 {
@@ -160,8 +108,8 @@ policy_plan dispatcher_plan_move(dispatcher *d, const exchange *x)
     policy_ask ask = ask_of(d, x);
     ask.moving = true;
     ask.tokens += MIGRATION_SPARE; // it goes on while its seat is opened
-    return view_build(d, &view) ? policy_place(&view, &ask)
-                                : (policy_plan){ .verdict = POLICY_WAIT };
+    return dispatcher_view(d, &view) ? policy_place(&view, &ask)
+                                     : (policy_plan){ .verdict = POLICY_WAIT };
 }
 
 // The worker's page size is not known before the choice; a class's share is not that exact.
@@ -191,7 +139,8 @@ typedef struct round {
     policy_view view;
     uint64_t now;
     size_t passed; // requests without room so far
-    bool kept;     // a worker is kept free for one of them
+    bool kept;     // workers are kept free for one of them
+    size_t kept_decode, kept_prefill; // SIZE_MAX: none
     // Prompts for prefill workers, and short ones, that found no room: others that want as much or
     // more find none either, so that a long line costs little.
     policy_ask full[2];
@@ -222,9 +171,21 @@ static void room_keep(round *r, const exchange *x, const policy_ask *ask)
     if (decode == SIZE_MAX)
         return;
     r->kept = true;
+    r->kept_decode = decode;
+    r->kept_prefill = prefill;
     r->d->view[decode].kept = true;
     if (prefill != SIZE_MAX)
         r->d->view[prefill].kept = true;
+}
+
+// The round is over.
+static void room_give_back(round *r)
+{
+    if (!r->kept)
+        return;
+    r->d->view[r->kept_decode].kept = false;
+    if (r->kept_prefill != SIZE_MAX)
+        r->d->view[r->kept_prefill].kept = false;
 }
 
 // Which versions have a decode worker that is usable, or at least alive.
@@ -303,15 +264,9 @@ static void waiting_serve(round *r, exchange *x)
     }
     policy_plan plan = policy_place(&r->view, &ask);
     if (plan.verdict == POLICY_PLACED) {
-        registry_worker *decode = registry_at(d->router->registry, plan.decode);
-        registry_worker *prefill =
-            plan.prefill == SIZE_MAX ? NULL : registry_at(d->router->registry, plan.prefill);
         dispatcher_place(d, x, &plan);
-        if (d->pump_again) // workers may be gone
-            return;
-        d->view[plan.decode] = worker_view(decode);
-        if (prefill)
-            d->view[plan.prefill] = worker_view(prefill);
+        if (!d->pump_again) // else workers may be gone
+            dispatcher_view_follow(d);
     } else if (plan.verdict == POLICY_WAIT) {
         policy_ask *full = full_like(r, &ask);
         if (full)
@@ -331,13 +286,13 @@ static bool line_serve(dispatcher *d, const policy_view *view, size_t index)
 {
     round r = { .d = d, .view = *view, .now = clock_now_us() };
     exchange *next;
-    for (exchange *x = d->lines[index].first; x && r.passed < PASS_MAX; x = next) {
+    for (exchange *x = d->lines[index].first; x && r.passed < PASS_MAX && !d->pump_again;
+         x = next) {
         next = x->queue_next;
         waiting_serve(&r, x);
-        if (d->pump_again)
-            return false;
     }
-    return true;
+    room_give_back(&r);
+    return !d->pump_again;
 }
 
 // Not re-entrant: whatever happens inside and makes room asks for another round.
@@ -351,7 +306,7 @@ void dispatcher_pump(dispatcher *d)
     do {
         policy_view view;
         d->pump_again = false;
-        if (d->counts.waiting == 0 || !view_build(d, &view))
+        if (d->counts.waiting == 0 || !dispatcher_view(d, &view))
             break;
         for (size_t i = 0; i < d->router->models.count && line_serve(d, &view, i); i++)
             ;

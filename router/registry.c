@@ -32,8 +32,43 @@ registry_worker *registry_find(registry *r, uint64_t serial)
     return w;
 }
 
+uint64_t registry_layout(const registry *r)
+{
+    return r->layout;
+}
+
+void registry_touch(registry *r, registry_worker *w)
+{
+    if (w->touched)
+        return;
+    w->touched = true;
+    w->next_touched = r->touched;
+    r->touched = w;
+}
+
+registry_worker *registry_take_touched(registry *r)
+{
+    registry_worker *w = r->touched;
+    if (!w)
+        return NULL;
+    r->touched = w->next_touched;
+    w->touched = false;
+    return w;
+}
+
+// Whoever keeps a picture of the workers makes a new one.
+static void layout_change(registry *r)
+{
+    r->layout++;
+    while (registry_take_touched(r))
+        ;
+}
+
 void registry_index(registry *r, registry_worker *w)
 {
+    w->index = r->count;
+    r->workers[r->count++] = w;
+    layout_change(r);
     registry_worker **bucket = &r->buckets[w->serial % REGISTRY_BUCKETS];
     w->next = *bucket;
     *bucket = w;
@@ -101,10 +136,9 @@ void registry_context_follow(registry *r, served_model *model)
 
 void registry_lose(registry *r, registry_worker *w, status cause)
 {
-    size_t index = 0;
-    while (r->workers[index] != w)
-        index++;
-    r->workers[index] = r->workers[--r->count];
+    layout_change(r);
+    r->workers[w->index] = r->workers[--r->count];
+    r->workers[w->index]->index = w->index;
     index_leave(r, w);
     registry_context_follow(r, w->model);
     r->lost++;
@@ -118,7 +152,6 @@ void registry_lose(registry *r, registry_worker *w, status cause)
 
 status registry_send(registry *r, registry_worker *w, const message_to_worker *m, bool urgent)
 {
-    (void)r;
     buffer bytes = { 0 };
     message_pack(&m->base, &bytes);
     status result = bytes.overflow ? STATUS_NO_MEMORY
@@ -129,6 +162,7 @@ status registry_send(registry *r, registry_worker *w, const message_to_worker *m
     if (result == STATUS_FULL && w->state == REGISTRY_ALIVE) {
         log_warn("registry", "worker takes no messages name %s", w->name);
         w->state = REGISTRY_SUSPECT;
+        registry_touch(r, w);
     }
     return result;
 }
@@ -165,6 +199,7 @@ static void on_check_time(void *context)
             log_warn("registry", "worker is silent name %s for_ms %llu", w->name,
                      (unsigned long long)(silent / 1000));
             w->state = REGISTRY_SUSPECT;
+            registry_touch(r, w);
         }
     }
     http_timer_start(r->check_timer, CHECK_US);
@@ -265,6 +300,7 @@ static void on_beat(registry *r, registry_worker *w, const Penstock__WorkerBeat 
     if (w->state != REGISTRY_ALIVE)
         log_info("registry", "worker is alive name %s role %s", w->name, policy_role_name(w->role));
     w->state = REGISTRY_ALIVE;
+    registry_touch(r, w);
     if (was_healthy && !w->healthy)
         log_warn("registry", "worker makes no progress name %s", w->name);
     if (registry_usable(w) && (!was_usable || w->page_credits > had_pages))

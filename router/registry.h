@@ -76,6 +76,9 @@ typedef struct registry_worker {
     uint64_t heard_us;
 
     struct registry_worker *next; // in its bucket
+    size_t index;                 // see registry_at
+    bool touched;                 // in that list
+    struct registry_worker *next_touched;
     mailbox_pair *pair;
     uint64_t incarnation;
     char name[64]; // stable over incarnations, for people
@@ -118,6 +121,13 @@ const char *registry_url(const registry *r);
 size_t registry_count(const registry *r);
 registry_worker *registry_at(registry *r, size_t index);
 registry_worker *registry_find(registry *r, uint64_t serial); // NULL: gone
+// Another number after each time that workers joined or left, so that indices have changed.
+uint64_t registry_layout(const registry *r);
+// Something that placing looks at is new: for who keeps a picture of all workers. What workers say
+// and when they are silent is noted here, the credits that are in use by the dispatcher.
+void registry_touch(registry *r, registry_worker *w);
+// One of those that were touched and not taken since the layout changed; NULL: no more.
+registry_worker *registry_take_touched(registry *r);
 // May get new work now.
 bool registry_usable(const registry_worker *w);
 // "joining", "alive", "suspect", "unhealthy", "draining" or "cordoned".

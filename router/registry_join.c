@@ -166,6 +166,7 @@ static status worker_join(registry *r, const Penstock__Register *m, uint32_t pro
         bool same = known->incarnation == m->incarnation;
         if (same && strcmp(known->pair_url, m->pair_url) == 0) {
             credits_take(known, m); // it asked again: it has its pair already
+            registry_touch(r, known);
             return STATUS_OK;
         }
         policy_role role = m->role == PENSTOCK__ROLE__ROLE_DECODE ? POLICY_DECODE : POLICY_PREFILL;
@@ -198,7 +199,6 @@ static status worker_join(registry *r, const Penstock__Register *m, uint32_t pro
         free(w);
         return result;
     }
-    r->workers[r->count++] = w;
     registry_index(r, w);
     registry_context_follow(r, w->model);
     log_info("registry", "worker joins name %s role %s model %s incarnation %016llx serial %llu",

@@ -20,11 +20,13 @@ struct registry {
     registry_worker **workers;
     size_t count, capacity;
     registry_worker *buckets[REGISTRY_BUCKETS]; // by serial
+    registry_worker *touched;
+    uint64_t layout;
     uint64_t next_serial;
     uint64_t refused, lost; // counters since the start
 };
 
-// Into its bucket.
+// Into the table and its bucket.
 void registry_index(registry *r, registry_worker *w);
 // Answer one request of the control socket; frees the event.
 void registry_answer(registry *r, mailbox_event *event);

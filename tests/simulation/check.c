@@ -233,6 +233,8 @@ static void credits_check(const router *r)
     }
     for (size_t i = 0; i < r->models.count; i++)
         classes_check(d, &d->lines[i]);
+    if (!dispatcher_view_is_true(d))
+        world_violation("what the policy sees of a worker is out of date");
     for (const call *c = d->calls; c; c = c->next)
         counts.parsing += c->parsing;
     for (const exchange *x = d->all; x; x = x->all_next) {
