@@ -20,7 +20,9 @@ int main(int argc, char **argv)
     }
     router *r = NULL;
     int code = 1;
-    status result = router_open(&settings, &r, &failure);
+    status result = settings.batch_threads ? mailbox_threads_batch(&failure) : STATUS_OK;
+    if (result == STATUS_OK)
+        result = router_open(&settings, &r, &failure);
     if (result == STATUS_OK) {
         r->argc = argc;
         r->argv = argv;

@@ -18,6 +18,8 @@ static const config_key router_keys[] = {
       "A worker silent for this long is dead: its requests go to another one.", NULL },
     { "control.workers_max", CONFIG_INT, FIELD(workers_max), "1024", 1, 65536, "workers",
       "Workers that may be registered at a time.", NULL },
+    { "control.batch_threads", CONFIG_BOOL, FIELD(batch_threads), "false", 0, 0, "",
+      "For a router with cores of its own and many workers: threads that read messages wait for the loop to rest; more requests a second.", NULL },
     { "router.model", CONFIG_STRING, FIELD(model.file), "", 0, 0, "",
       "GGUF file with the tokenizer and chat template; workers must serve the same file. Further ones: models.", NULL },
     { "router.model_name", CONFIG_STRING, FIELD(model.name), "", 0, 0, "",

@@ -35,6 +35,7 @@ typedef struct router_settings {
     char *control_listen;
     int64_t heartbeat_us, suspect_after_us, dead_after_us;
     int64_t workers_max;
+    bool batch_threads; // see mailbox_threads_batch
     // What is served.
     model_settings model;
     config_rows further_models; // of model_settings

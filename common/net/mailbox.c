@@ -5,7 +5,9 @@
 
 #include <nng/protocol/reqrep0/rep.h>
 #include <nng/protocol/reqrep0/req.h>
+#include <errno.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +21,24 @@ const mailbox_limits mailbox_limits_default = {
     .outgoing_max = 4096,
     .send_timeout_us = 1000000,
 };
+
+// nng starts its threads with the first thing that is asked of it; they inherit how the thread that
+// asked is scheduled.
+status mailbox_threads_batch(error *failure)
+{
+    struct sched_param parameters = { 0 };
+    nng_aio *first = NULL;
+    int before = sched_getscheduler(0);
+    if (before < 0 || sched_setscheduler(0, SCHED_BATCH, &parameters) != 0)
+        return error_set(failure, STATUS_IO, "control.batch_threads",
+                         "control.batch_threads is not possible here: %s", strerror(errno));
+    if (nng_aio_alloc(&first, NULL, NULL) == 0)
+        nng_aio_free(first);
+    if (sched_setscheduler(0, before, &parameters) != 0)
+        return error_set(failure, STATUS_IO, "control.batch_threads",
+                         "control.batch_threads cannot be ended for the loop: %s", strerror(errno));
+    return STATUS_OK;
+}
 
 // ---- shared ------------------------------------------------------------------------------------
 

@@ -62,6 +62,11 @@ extern const config_section mailbox_config_section; // keys security.certificate
 
 // Before the first socket, once. STATUS_BAD_CONFIG: a file that is missing or wrong, by name.
 status mailbox_security_start(const mailbox_security *settings, error *failure);
+// nng's threads of this process are to wait until its others rest, instead of interrupting them
+// (SCHED_BATCH): more messages a second where the process has cores of its own; where it has not,
+// they may come some milliseconds later. Before the first socket. STATUS_IO where the system
+// refuses.
+status mailbox_threads_batch(error *failure);
 // "tls+tcp://" where this process has a certificate, or "tcp://".
 const char *mailbox_scheme(void);
 // Whether the address fits that; "ipc://", which stays on the machine, always does.

@@ -8,6 +8,7 @@
 #
 #   SECONDS_EACH=4       length of a window
 #   RATES=25000,50000    tokens a second that "streams" asks for, one after another
+#   BATCH_THREADS=true   control.batch_threads of the router
 #   ROUTER_SET="a=b ..." further settings of the router
 set -eu
 root=$(cd "$(dirname "$0")/../.." && pwd)
@@ -37,7 +38,7 @@ start() {
     local http=$((20000 + RANDOM % 20000)) set=()
     for setting in "http.listen=127.0.0.1:$http" "control.listen=ipc://$folder/control" "router.model=$folder/load.gguf" \
         "router.model_name=load" http.connections_max=20000 http.connections_per_address=20000 router.running_max=20000 \
-        admission.interactive_queue=20000 policy.local_prefill_tokens=${LOCAL_TOKENS:-1000000} ${ROUTER_SET-}; do
+        admission.interactive_queue=20000 policy.local_prefill_tokens=${LOCAL_TOKENS:-1000000} control.batch_threads=${BATCH_THREADS:-true} ${ROUTER_SET-}; do
         set+=(--set "$setting")
     done
     ulimit -n "$(ulimit -Hn)"

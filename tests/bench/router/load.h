@@ -26,6 +26,7 @@ typedef struct workers_settings {
 extern atomic_ullong workers_rate;
 extern atomic_ullong workers_tokens;  // sent
 extern atomic_ullong workers_tickets; // taken by decode workers
+extern atomic_ullong workers_unsent;  // messages that the router did not take
 // Ends the process where the router does not take them.
 void workers_start(const workers_settings *settings);
 void workers_stop(void);

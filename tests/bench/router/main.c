@@ -277,5 +277,7 @@ int main(int argc, char **argv)
         memory_measure(&o);
     clients_stop();
     workers_stop();
-    return clients_failures ? 1 : 0;
+    if (workers_unsent > 0)
+        printf("the router did not take %llu messages\n", (unsigned long long)workers_unsent);
+    return clients_failures || workers_unsent ? 1 : 0;
 }

@@ -29,7 +29,7 @@ typedef struct worker {
     uint64_t router_clock_us, router_beat_us;
 } worker;
 
-atomic_ullong workers_rate, workers_tokens, workers_tickets;
+atomic_ullong workers_rate, workers_tokens, workers_tickets, workers_unsent;
 
 static workers_settings settings;
 static queue *events;
@@ -42,7 +42,7 @@ static void say(worker *w, const message_to_router *m)
     buffer bytes = { 0 };
     message_pack(&m->base, &bytes);
     if (mailbox_pair_send(w->pair, buffer_slice(&bytes), false) != STATUS_OK && !ending)
-        fprintf(stderr, "router-load: the router takes no messages\n");
+        atomic_fetch_add(&workers_unsent, 1);
     buffer_close(&bytes);
 }
 
