@@ -6,8 +6,8 @@
 #include <stdlib.h>
 
 enum { ALIGNMENT = 16, CHUNK_SIZE = 64 * 1024 };
-#define MEMORY_MAX ((size_t)96 << 20)
-#define WORK_MAX ((uint64_t)200 << 20)
+#define MEMORY_MAX ((size_t)64 << 20)
+#define WORK_MAX ((uint64_t)20 << 20) // a tenth of a second or two
 
 struct grammar_block {
     grammar_block *next;
@@ -55,6 +55,7 @@ void *grammar_allocate(grammar_task *t, size_t size)
     }
     void *data = block->data + block->used;
     block->used += size;
+    grammar_work(t, size / 64);
     return data;
 }
 

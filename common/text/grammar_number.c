@@ -15,7 +15,7 @@
 #define FRACTION_MAX 16
 #define EXPONENT_MAX 2
 #define STATES_MAX 16384      // of multiples
-#define STATES_MAX_PLAIN 4096 // of everything else
+#define STATES_MAX_PLAIN 2048 // of everything else
 #define CLASSES 15            // a digit each, '-', '+', '.', e E, everything else
 
 // ---- decimals ----------------------------------------------------------------------------------
@@ -175,7 +175,7 @@ static place fraction_digit(const explorer *x, place p, int digit)
                                r->high.whole + r->high.fraction);
     p.phase = PHASE_FRACTION;
     p.zero = p.zero && digit == 0;
-    p.last_zero = digit == 0;
+    p.last_zero = x->canonical && digit == 0;
     p.fraction++;
     return p;
 }
