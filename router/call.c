@@ -357,7 +357,7 @@ void call_begin(dispatcher *d, http_request *http, request_kind kind)
         return;
     c->parsing = true;
     d->counts.parsing++;
-    if (body.size <= r->settings->offload_bytes) {
+    if (body.size <= r->settings->offload_bytes && !request_may_have_grammar(body)) {
         parse(c, body, &r->encoders);
         call_parsed(c);
         return;
@@ -371,7 +371,8 @@ void call_begin(dispatcher *d, http_request *http, request_kind kind)
         return;
     d->counts.parsing--;
     c->parsing = false;
-    call_refuse(c, 429, "too_many_requests", NULL, "too many large requests are being read");
+    call_refuse(c, 429, "too_many_requests", NULL,
+                "too many large requests are being read, or ones with grammars");
 }
 
 // ---- delivering -------------------------------------------------------------------------------

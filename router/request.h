@@ -112,6 +112,8 @@ typedef struct request_rules {
 status request_parse(const request_rules *rules, request_kind kind, slice body,
                      const model_encoders *e, request *parsed, error *failure);
 void request_close(request *r); // zeroed is fine
+// Whether a body may hold a grammar, which takes a tenth of a second to read where it is hostile.
+bool request_may_have_grammar(slice body);
 
 // As tickets say it: "" for 0, the worker's choice.
 const char *request_drafter_name(uint8_t drafter);

@@ -143,6 +143,16 @@ static status grammar_check(request *r, const char *field, error *failure)
                      field, inner.text);
 }
 
+bool request_may_have_grammar(slice body)
+{
+    static const char *const fields[] = { "\"response_format\"", "\"structured_outputs\"",
+                                          "\"tool_choice\"" };
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
+        if (memmem(body.data, body.size, fields[i], strlen(fields[i])))
+            return true;
+    return false;
+}
+
 status request_grammar_parse(json_t *body, request *r, error *failure)
 {
     json_t *format = request_member(body, "response_format");
