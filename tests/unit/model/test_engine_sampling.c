@@ -129,6 +129,76 @@ static void b060_the_best_token_survives_at_every_border(void **state)
     fixture_close(e);
 }
 
+// ---- guides ------------------------------------------------------------------------------------
+
+// Tokens 50, 51, 52, 50, ... ; the text is complete behind the fourth, and over behind the sixth.
+typedef struct counting {
+    int32_t told;
+} counting;
+
+static void counting_begin(void *state)
+{
+    ((counting *)state)->told = 0;
+}
+
+static bool counting_advance(void *state, int32_t token)
+{
+    counting *c = state;
+    bool fine = c->told < 6 && token == 50 + c->told % 3;
+    c->told += fine;
+    return fine;
+}
+
+static bool counting_mask(void *state, uint64_t *mask, int32_t words, bool *complete)
+{
+    const counting *c = state;
+    memset(mask, 0, (size_t)words * sizeof mask[0]);
+    if (c->told < 6)
+        mask[0] |= 1ull << (50 + c->told % 3);
+    *complete = c->told >= 4;
+    return true;
+}
+
+static void a_guide_says_what_may_come_and_where_it_ends(void **state)
+{
+    (void)state;
+    int32_t tokens[24];
+    counting told = { 7 };
+    const sequence_guide guide = { &told, counting_begin, counting_advance, counting_mask };
+    engine *e = engine_new();
+    error failure;
+    sequence *s;
+    fixture_tokens(tokens, 20, 3);
+    sequence_request r = fixture_sampled(tokens, 20, 12, 5);
+    r.guide = &guide;
+    assert_int_equal(engine_sequence_open(e, &r, &s, &failure), STATUS_INVALID);
+    assert_string_equal(failure.param, "ignore_eos");
+    r.ignore_eos = false;
+    // End ids are not drawn before min_tokens, and at once where nothing else may come.
+    r.min_tokens = 10;
+    run whole = fixture_run_one(e, r);
+    assert_int_equal(whole.finish, SEQUENCE_STOP);
+    assert_int_equal(whole.count, 7);
+    for (int i = 0; i < 6; i++)
+        assert_int_equal(whole.tokens[i], 50 + i % 3);
+    r.max_tokens = r.min_tokens = 3;
+    assert_int_equal(fixture_run_one(e, r).finish, SEQUENCE_LENGTH);
+    // What an earlier attempt made is told to it, and must fit.
+    r.max_tokens = r.min_tokens = 10;
+    memcpy(tokens + 20, whole.tokens, 2 * sizeof tokens[0]);
+    r.token_count = 22;
+    engine_sequence_open(e, &r, &s, &failure);
+    assert_int_equal(told.told, 2);
+    // As the tokens of a seat must.
+    int32_t wrong[] = { 52, 50, 50 };
+    assert_int_equal(engine_sequence_place(e, s, 24, wrong, 3), STATUS_INVALID);
+    engine_sequence_close(e, s, false);
+    tokens[21] = 50;
+    assert_int_equal(engine_sequence_open(e, &r, &s, &failure), STATUS_INVALID);
+    assert_string_equal(failure.param, "grammar");
+    fixture_close(e);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -136,6 +206,7 @@ int main(void)
         cmocka_unit_test(b062_presence_and_frequency_count_the_answer_only),
         cmocka_unit_test(b062_the_repetition_penalty_counts_the_prompt_too),
         cmocka_unit_test(b060_the_best_token_survives_at_every_border),
+        cmocka_unit_test(a_guide_says_what_may_come_and_where_it_ends),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
