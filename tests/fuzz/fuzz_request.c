@@ -8,6 +8,12 @@
 
 #include <unistd.h>
 
+// Shows tools, and knows calls and thought.
+static const char template_source[] =
+    "{{ tools|tojson }}{{ documents|length if documents }}{% for m in messages %}{{ m.content }}"
+    "{{ m.tool_calls|tojson if m.tool_calls }}{% endfor %}{# <tool_call> </think> #}"
+    "{{ '<think>' if add_generation_prompt }}";
+
 static models served;
 static router_settings settings;
 static model_encoders encoders;
@@ -23,6 +29,12 @@ static void open_once(void)
     static model_settings source = { .name = (char *)"m", .chat_template = (char *)"" };
     source.file = path;
     CHECK(models_add(&served, &source, &failure) == STATUS_OK);
+    prompt_model *model = &served.items[0].prompt;
+    chat_close(model->chat);
+    CHECK(chat_open(slice_of(template_source), SLICE(""), SLICE(""), &model->chat, &failure) ==
+          STATUS_OK);
+    model->tools = chat_traits_of(model->chat)->tools;
+    model->reasons = chat_traits_of(model->chat)->thinks;
     CHECK(model_encoders_open(&served, &encoders) == STATUS_OK);
     unlink(path);
 }
