@@ -34,7 +34,9 @@ status request_chat_parse(const request_rules *rules, json_t *body, encoder *e, 
                                   .add_generation_prompt = r->add_generation_prompt,
                                   .continue_final_message = r->continue_final_message };
     TRY(prompt_encode_chat(rules->model, e, &conversation, limit, ids, &r->in_thought, failure));
-    r->reasons = rules->model->reasons;
+    // Forced calls are no thought, even where the template opened a block of it.
+    r->reasons = rules->model->reasons && !r->tools.forced;
+    r->in_thought = r->in_thought && r->reasons;
 fail:
     return result;
 }
