@@ -110,7 +110,8 @@ double cost_curve_us(const cost_curve *c, int32_t rows)
 
 #define LEDGER_KEEP 0.97  // about 33 steps count
 #define LEDGER_LOSS 0.02  // of the tokens drawn meanwhile
-#define LEDGER_CHANCE 1.5 // steps' worth of tokens that one slow step may cost
+#define LEDGER_CHANCE 1.5 // steps' worth of tokens that slow steps may cost
+#define LEDGER_FORGIVE 0.99
 
 void ledger_add(ledger *l, int32_t rows, double plain_us, double tokens, double us)
 {
@@ -121,6 +122,12 @@ void ledger_add(ledger *l, int32_t rows, double plain_us, double tokens, double 
         gained = -rows;
     l->gained = l->gained * LEDGER_KEEP + gained / rows;
     l->tokens = l->tokens * LEDGER_KEEP + tokens / rows;
+}
+
+void ledger_forgive(ledger *l)
+{
+    l->gained *= LEDGER_FORGIVE;
+    l->tokens *= LEDGER_FORGIVE;
 }
 
 bool ledger_loses(const ledger *l)

@@ -67,6 +67,8 @@ typedef struct ledger {
 void ledger_add(ledger *l, int32_t rows, double plain_us, double tokens, double us);
 // Whether guesses have lost more than they may by chance.
 bool ledger_loses(const ledger *l);
+// A step passed without them: what was lost is slowly forgiven, so that they are tried again.
+void ledger_forgive(ledger *l);
 
 // ---- choice -----------------------------------------------------------------------------------
 

@@ -68,6 +68,8 @@ status draft_model_open(const engine_settings *settings, const char *path, const
     own.max_sequences = target->max_sequences;
     own.rewinds = true;
     own.beside = served;
+    if (own.layers > 0)
+        own.context = target->context;
     own.draft_tokens = own.growth_tokens = own.mixed_tokens = own.mixed_step_us = 0;
     if (own.step_tokens < own.max_sequences)
         own.step_tokens = own.max_sequences;

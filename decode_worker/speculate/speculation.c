@@ -179,8 +179,10 @@ int32_t speculation_begin(speculation *p, const sequence_request *request, const
     p->slots[slot].only = only;
     p->slots[slot].class = request->class;
     p->slots[slot].temperature = temperature_bucket(request->sampling.temperature);
-    for (int band = 0; band < DRAFT_BANDS; band++)
+    for (int band = 0; band <= DRAFT_BANDS; band++) {
         p->slots[slot].bands[band] = acceptance_begin(SLOT_OUTCOMES);
+        p->slots[slot].guesses[band] = 0;
+    }
     for (int i = 0; i < TEXTS; i++)
         if (p->texts[i])
             speculation_texts[i]->begin(p->texts[i], slot, request->prefix_salt);

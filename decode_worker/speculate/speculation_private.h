@@ -15,15 +15,17 @@ extern const drafter_kind *const speculation_texts[TEXTS];
 typedef struct guess_slot {
     bool used;
     sequence_class class;
-    int temperature; // bucket
-    int only;        // drafter; -1: any
-    acceptance bands[DRAFT_BANDS];
+    int temperature;                   // bucket
+    int only;                          // drafter; -1: any
+    acceptance bands[DRAFT_BANDS + 1]; // of texts' guesses by band, and of the model's
+    int32_t guesses[DRAFT_BANDS + 1];  // that ended, of each
 } guess_slot;
 
 // What was offered for an item of the step.
 typedef struct guess_offer {
     speculation_item item;
-    int drafter; // -1: none
+    int drafter;   // -1: none
+    int32_t could; // tokens that it may guess, whether that pays or not
     draft draft;
 } guess_offer;
 
@@ -41,9 +43,11 @@ struct speculation {
     bool guessed, probing;
     size_t weight_bytes; // of the model that is served
     cost_curve cost;
-    double context_us;                 // of the last step
-    double drafting_us;                // that the small model took for the step under way
-    ledger ledgers[LEDGERS];           // by rows without guesses: 1, 2 and 3, 4 to 7, ...
+    double context_us;  // of the last step
+    double drafting_us; // that the small model took for the step under way
+    ledger ledgers[2]
+                  [LEDGERS]; // of texts and of the model, by rows without guesses: 1, 2 and 3, ...
+    bool modelled;           // the small model guessed for the step under way
     uint64_t since_probe, since_plain; // steps
     int32_t probe_length;              // of the next probe: 1, 2, 4, 8 in turn
     acceptance all[SPECULATION_DRAFTERS][DRAFT_BANDS], total[SPECULATION_DRAFTERS];

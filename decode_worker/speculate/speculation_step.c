@@ -10,15 +10,17 @@
 // What guesses of each band are worth before anything was learned.
 static const double priors[DRAFT_BANDS] = { 0.3, 0.5, 0.65, 0.8 };
 #define MODEL_PRIOR 0.65
+#define CREDIT 0.5       // of what is missing to certainty
+#define CREDIT_GUESSES 6 // over which it is used up
 
 // ---- guessing ---------------------------------------------------------------------------------
 
-static ledger *ledger_of(speculation *p, int32_t rows)
+static ledger *ledger_of(speculation *p, bool modelled, int32_t rows)
 {
     int at = 0;
     while (at < LEDGERS - 1 && rows >> (at + 1) > 0)
         at++;
-    return &p->ledgers[at];
+    return &p->ledgers[modelled][at];
 }
 
 static int batch_bucket(int32_t rows)
@@ -26,17 +28,27 @@ static int batch_bucket(int32_t rows)
     return rows <= 1 ? 0 : rows < 8 ? 1 : 2;
 }
 
+// Where a sequence counts the guesses of a drafter.
+static int slot_band(int drafter, int32_t band)
+{
+    return drafter == MODEL ? DRAFT_BANDS : band;
+}
+
 // From the general to the particular: each level is drawn towards the one above it until it has
-// outcomes of its own.
+// outcomes of its own. Texts differ much in how well they can be guessed, so a sequence gets some
+// credit for its first guesses.
 static double alpha_of(const speculation *p, const guess_offer *o, int drafter)
 {
-    int band = o->draft.band;
+    int band = drafter == MODEL ? 0 : o->draft.band;
     double prior = drafter == MODEL ? MODEL_PRIOR : priors[band];
     double alpha = acceptance_alpha(&p->all[drafter][band], prior, 4);
     const guess_slot *s = &p->slots[o->item.slot];
     const acceptance *bucket = &p->buckets[drafter][band][s->class][s->temperature][p->batch];
     alpha = acceptance_alpha(bucket, alpha, 30);
-    return acceptance_alpha(&s->bands[band], alpha, 6);
+    int at = slot_band(drafter, band);
+    if (s->guesses[at] < CREDIT_GUESSES)
+        alpha += (1 - alpha) * CREDIT * (1 - (double)s->guesses[at] / CREDIT_GUESSES);
+    return acceptance_alpha(&s->bands[at], alpha, 6);
 }
 
 // The best guess from texts for one sequence. Returns its alpha.
@@ -76,9 +88,10 @@ static void probe(speculation *p, int32_t rows)
     for (int32_t i = 0; i < p->step_count; i++) {
         int32_t at = (int32_t)((p->stats.steps_probing + (uint64_t)i) % (uint64_t)p->step_count);
         offer *o = &p->offers[at];
-        if (o->count == 0)
+        int32_t could = p->step[at].could;
+        if (could == 0)
             continue;
-        o->chosen = o->count < p->probe_length ? o->count : p->probe_length;
+        o->chosen = could < p->probe_length ? could : p->probe_length;
         p->probe_length = p->probe_length < 8 ? p->probe_length * 2 : 1;
         p->since_probe = 0;
         p->probing = true;
@@ -101,20 +114,26 @@ static offer offer_make(speculation *p, guess_offer *o, const step_facts *facts,
 {
     offer text = { 0 }, model = { 0 };
     o->drafter = -1;
+    o->could = 0;
     if (o->item.slot < 0)
         return text;
     text.alpha = guess_text(p, o);
-    text.count = o->drafter >= 0 ? o->draft.count : 0;
+    text.count = o->could = o->drafter >= 0 ? o->draft.count : 0;
+    if (ledger_loses(ledger_of(p, false, facts->rows)))
+        text.count = 0;
     if (!p->model || !draft_model_ready(p->model, o->item.slot))
         return text;
     guess_offer other = { .item = o->item };
     model.alpha = alpha_of(p, &other, MODEL);
     model.count = (int32_t)p->settings->tokens;
     model.draft_us = model_round_us(p, models) / models;
-    if (text.count > 0 &&
-        controller_gain(&p->cost, facts, &text) >= controller_gain(&p->cost, facts, &model))
+    bool loses = ledger_loses(ledger_of(p, true, facts->rows));
+    if (text.count > 0 && (loses || controller_gain(&p->cost, facts, &text) >=
+                                        controller_gain(&p->cost, facts, &model)))
         return text;
     o->drafter = MODEL;
+    o->could = model.count;
+    model.count = loses ? 0 : model.count;
     return model;
 }
 
@@ -138,6 +157,7 @@ static void model_guess(speculation *p)
     uint64_t begun_us = clock_now_us();
     draft_model_guess(p->model, p->requests, count);
     p->drafting_us = (double)(clock_now_us() - begun_us);
+    p->modelled = true;
 }
 
 static void drafts_give(speculation *p, engine *e)
@@ -173,6 +193,7 @@ void speculation_guess(speculation *p, engine *e, const speculation_item *items,
     p->step_count = 0;
     p->guessed = p->probing = false;
     p->drafting_us = 0;
+    p->modelled = false;
     p->batch = batch_bucket(count);
     p->stats.batch = count;
     p->stats.gain = 1;
@@ -191,11 +212,12 @@ void speculation_guess(speculation *p, engine *e, const speculation_item *items,
     }
     p->stats.gain = controller_choose(&p->cost, &facts, p->offers, p->step_count);
     bool plain = cost_curve_count(&p->cost, count) == 0 || p->since_plain >= PLAIN_EVERY;
-    if (plain || ledger_loses(ledger_of(p, count)))
+    if (plain)
         offers_withdraw(p);
     for (int32_t i = 0; p->settings->fixed > 0 && i < p->step_count; i++) {
         offer *o = &p->offers[i];
-        o->chosen = o->count < p->settings->fixed ? o->count : (int32_t)p->settings->fixed;
+        int32_t could = p->step[i].could;
+        o->chosen = could < p->settings->fixed ? could : (int32_t)p->settings->fixed;
     }
     if (any && !plain && p->settings->fixed == 0 && p->stats.gain <= 1)
         probe(p, count);
@@ -216,7 +238,8 @@ static void outcome_learn(speculation *p, const guess_offer *o, int32_t drafted,
     guess_slot *slot = &p->slots[o->item.slot];
     acceptance_add(&p->buckets[d][band][slot->class][slot->temperature][p->batch], drafted,
                    accepted);
-    acceptance_add(&slot->bands[band], drafted, accepted);
+    acceptance_add(&slot->bands[slot_band(d, band)], drafted, accepted);
+    slot->guesses[slot_band(d, band)]++;
     s->drafted += (uint64_t)drafted;
     s->accepted += (uint64_t)accepted;
     s->rejected += accepted < drafted;
@@ -224,6 +247,21 @@ static void outcome_learn(speculation *p, const guess_offer *o, int32_t drafted,
         s->tried[i]++;
         s->right[i] += i < accepted;
     }
+}
+
+// Probes are not counted: they are not made because they would gain something.
+static void ledgers_learn(speculation *p, const engine_report *report)
+{
+    int32_t rows = report->decode_rows - report->draft_rows;
+    if (report->prefill_rows > 0 || rows < 1 || p->probing)
+        return;
+    ledger *l = ledger_of(p, p->modelled, rows);
+    if (p->guessed)
+        ledger_add(l, rows, cost_curve_us(&p->cost, rows) + p->context_us,
+                   rows + report->accepted_count, (double)report->duration_us + p->drafting_us);
+    for (int k = 0; k < 2; k++)
+        if (!p->guessed || k != p->modelled)
+            ledger_forgive(ledger_of(p, k, rows));
 }
 
 void speculation_learn(speculation *p, const engine_report *report)
@@ -242,11 +280,7 @@ void speculation_learn(speculation *p, const engine_report *report)
             s->steps_off++;
         s->steps_probing += p->guessed && p->probing;
     }
-    if (p->guessed && report->prefill_rows == 0) {
-        int32_t rows = report->decode_rows - report->draft_rows;
-        ledger_add(ledger_of(p, rows), rows, cost_curve_us(&p->cost, rows) + p->context_us,
-                   rows + report->accepted_count, (double)report->duration_us + p->drafting_us);
-    }
+    ledgers_learn(p, report);
     for (int32_t i = 0; i < p->step_count; i++) {
         int32_t drafted = 0, accepted = 0;
         if (p->offers[i].chosen > 0)

@@ -248,7 +248,6 @@ static void a_draft_model_that_agrees_is_always_right(void **state)
     worker_end(&w);
 }
 
-// How often it is on depends on this machine's times, which fail no test.
 static void layers_of_the_model_itself_guess_too(void **state)
 {
     fixture *f = *state;
@@ -270,6 +269,7 @@ static void layers_of_the_model_itself_guess_too(void **state)
     }
 }
 
+// How often it is on depends on this machine's times, which fail no test.
 static void one_that_disagrees_is_found_out(void **state)
 {
     fixture *f = *state;
