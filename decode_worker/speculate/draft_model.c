@@ -70,7 +70,7 @@ status draft_model_open(const engine_settings *settings, const char *path, const
     own.beside = served;
     if (own.layers > 0)
         own.context = target->context;
-    own.draft_tokens = own.growth_tokens = own.mixed_tokens = own.mixed_step_us = 0;
+    own.draft_tokens = own.score_tokens = own.growth_tokens = own.mixed_tokens = own.mixed_step_us = 0;
     if (own.step_tokens < own.max_sequences)
         own.step_tokens = own.max_sequences;
     m->slot_count = target->max_sequences;
@@ -117,7 +117,8 @@ void draft_model_begin(draft_model *m, int32_t slot, const sequence_request *req
     own.mode = SEQUENCE_GENERATE;
     own.max_tokens = engine_facts_of(m->engine)->context;
     own.spare_tokens = 0;
-    own.logits_hash = false;
+    own.logits_hash = own.scores = false;
+    own.guide = NULL; // it belongs to the sequence; what it does not allow is a wrong guess
     own.sampling.top_count = 0;
     own.owner = s;
     *s = (shadow){ .number = ++m->begun };
