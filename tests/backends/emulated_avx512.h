@@ -189,6 +189,27 @@ static inline void emulated_storeu_si512(void *p, emulated_integers a)
     _mm256_storeu_si256((__m256i *)p + 1, a.high);
 }
 
+static inline emulated_integers emulated_setr_epi32(int a, int b, int c, int d, int e, int f, int g,
+                                                    int h, int i, int j, int k, int l, int m, int n,
+                                                    int o, int p)
+{
+    return (emulated_integers){ _mm256_setr_epi32(a, b, c, d, e, f, g, h),
+                                _mm256_setr_epi32(i, j, k, l, m, n, o, p) };
+}
+// Lane i is lane index[i] of the 32 of `a` and `b`.
+static inline emulated_floats emulated_permutex2var_ps(emulated_floats a, emulated_integers index,
+                                                       emulated_floats b)
+{
+    float from[32], lanes[16];
+    int32_t at[16];
+    emulated_storeu_ps(from, a);
+    emulated_storeu_ps(from + 16, b);
+    emulated_storeu_si512(at, index);
+    for (int i = 0; i < 16; i++)
+        lanes[i] = from[at[i] & 31];
+    return emulated_loadu_ps(lanes);
+}
+
 #define __m512 emulated_floats
 #define __m512i emulated_integers
 #define _mm512_add_ps emulated_add_ps
@@ -239,3 +260,6 @@ static inline void emulated_storeu_si512(void *p, emulated_integers a)
 #define _mm512_cvtps_epi32 emulated_cvtps_epi32
 #define _mm512_cvtsepi32_epi16 emulated_cvtsepi32_epi16
 #define _mm512_storeu_si512 emulated_storeu_si512
+#undef _mm512_setr_epi32
+#define _mm512_setr_epi32 emulated_setr_epi32
+#define _mm512_permutex2var_ps emulated_permutex2var_ps

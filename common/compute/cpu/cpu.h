@@ -41,6 +41,10 @@ typedef struct cpu_panel_block {
     int16_t halves[CPU_PANEL_ROWS][2];
 } cpu_panel_block;
 
+// A block whose magnitudes are all below this is nothing beside the others, and 0: the reciprocal
+// of less could overflow.
+#define CPU_QUANTISED_LEAST 0x1p-100f
+
 // Tiles times rows: out[tile][row][T] = W x. The kernel for 1..row_block rows reads the weights
 // once. Quantised types read `panel` (the next 4 rows lie `blocks` later), float types read `x`.
 typedef struct cpu_tile_call {
@@ -122,6 +126,8 @@ typedef struct cpu_level {
     int row_block; // most rows of a tile kernel
     // y = RMSNorm(x) * norm, or y += that. y may be x.
     void (*norm)(const float *x, const float *norm, float epsilon, int columns, bool add, float *y);
+    // x[0 .. dims) rotated by `angles`, [dims / 2][2] cosine and sine; pairs as in backend_rope.
+    void (*rotate)(const float *angles, int dims, bool adjacent, float *x);
     // x, normalised where norm != NULL, into row `slot` of a panel.
     void (*quantise)(const float *x, const float *norm, float epsilon, int columns,
                      cpu_panel_block *panel, int slot);

@@ -72,31 +72,113 @@ static void LEVEL(norm)(const float *x, const float *norm, float epsilon, int co
     }
 }
 
+// Products are rounded before they are added, at every level.
+static void LEVEL(rotate)(const float *angles, int dims, bool adjacent, float *x)
+{
+    int half = dims / 2, i = 0;
+    for (; i + VF_LANES <= half; i += VF_LANES) {
+        vf cosine, sine, first, second;
+        vf_load_pairs(angles + 2 * i, &cosine, &sine);
+        if (adjacent) {
+            vf_load_pairs(x + 2 * i, &first, &second);
+        } else {
+            first = vf_load(x + i);
+            second = vf_load(x + half + i);
+        }
+        vf a = vf_sub(vf_mul(first, cosine), vf_mul(second, sine));
+        vf b = vf_add(vf_mul(first, sine), vf_mul(second, cosine));
+        if (adjacent) {
+            vf_store_pairs(x + 2 * i, a, b);
+        } else {
+            vf_store(x + i, a);
+            vf_store(x + half + i, b);
+        }
+    }
+    for (; i < half; i++) {
+        int a = adjacent ? 2 * i : i, b = adjacent ? 2 * i + 1 : i + half;
+        float first = x[a], second = x[b], cosine = angles[2 * i], sine = angles[2 * i + 1];
+        x[a] = first * cosine - second * sine;
+        x[b] = first * sine + second * cosine;
+    }
+}
+
+// ---- the quantiser ----------------------------------------------------------------------------
+
+// Blocks that pass through the quantiser's three stages together. A block alone is one long chain
+// (largest, division, rounding, sums) that the processor would wait for.
+#define STAGE_BLOCKS 64
+
+// x, normalised where norm != NULL; numbers from `count` on to a multiple of four blocks are 0.
+static void normalise(const float *x, const float *norm, float factor, int count, float *values)
+{
+    for (int i = 0; i < count; i += VF_LANES) {
+        vf value = vf_load(x + i);
+        if (norm != NULL)
+            value = vf_mul(vf_mul(value, vf_set(factor)), vf_load(norm + i));
+        vf_store(values + i, value);
+    }
+    for (int i = count; i % (4 * CPU_BLOCK) != 0; i += VF_LANES)
+        vf_store(values + i, vf_set(0));
+}
+
+// A row's blocks between the stages.
+typedef struct stage {
+    float most[STAGE_BLOCKS], d[STAGE_BLOCKS], inverse[STAGE_BLOCKS], s[STAGE_BLOCKS];
+    int32_t sums[STAGE_BLOCKS], halves[STAGE_BLOCKS];
+} stage;
+
+static void round_to_panel(const float *x, int count, stage *at, int b, cpu_panel_block *panel,
+                           int slot)
+{
+    int8_t beyond[CPU_BLOCK], *q[4];
+    for (int i = 0; i < 4; i++)
+        q[i] = b + i < count ? panel[b + i].q[slot] : beyond;
+    round_blocks(x, at->inverse + b, q, at->sums + b, at->halves + b);
+}
+
+// The last stage: what belongs to a block as a whole.
+static void close_blocks(stage *at, int count, cpu_panel_block *panel, int slot)
+{
+    for (int b = 0; b < count; b++)
+        if (!(at->d[b] < INFINITY)) {
+            memset(panel[b].q[slot], 0, CPU_BLOCK);
+            at->sums[b] = at->halves[b] = 0;
+        }
+    for (int b = 0; b < count; b++)
+        at->s[b] = at->d[b] * (float)at->sums[b];
+    for (int b = 0; b < count; b++, panel++) {
+        panel->d[slot] = at->d[b];
+        panel->s[slot] = at->s[b];
+        panel->sum[slot] = at->sums[b];
+        memcpy(panel->halves[slot], &at->halves[b], sizeof at->halves[b]);
+    }
+}
+
+static void quantise_stage(const float *x, const float *norm, float factor, int count,
+                           cpu_panel_block *panel, int slot)
+{
+    float values[STAGE_BLOCKS * CPU_BLOCK];
+    stage at;
+    // Whole groups of four need no copy where there is nothing to normalise.
+    int plain = norm == NULL ? count / 4 * 4 : 0, first = plain * CPU_BLOCK;
+    normalise(x + first, norm, factor, (count - plain) * CPU_BLOCK, values + first);
+    for (int b = 0; b < count; b += 4)
+        largest_magnitudes((b < plain ? x : values) + b * CPU_BLOCK, at.most + b);
+    for (int b = 0; b < count; b += 4)
+        scales_of(at.most + b, at.d + b, at.inverse + b);
+    for (int b = 0; b < count; b += 4)
+        round_to_panel((b < plain ? x : values) + b * CPU_BLOCK, count, &at, b, panel, slot);
+    close_blocks(&at, count, panel, slot);
+}
+
 static void LEVEL(quantise)(const float *x, const float *norm, float epsilon, int columns,
                             cpu_panel_block *panel, int slot)
 {
     float factor = norm == NULL ? 1 : norm_factor(x, epsilon, columns);
-    for (int at = 0; at < columns; at += CPU_BLOCK, panel++) {
-        float values[CPU_BLOCK];
-        for (int i = 0; i < CPU_BLOCK; i += VF_LANES) {
-            vf value = vf_load(x + at + i);
-            if (norm != NULL)
-                value = vf_mul(vf_mul(value, vf_set(factor)), vf_load(norm + at + i));
-            vf_store(values + i, value);
-        }
-        float most = largest_magnitude(values);
-        // Below 2^-100 the reciprocal could overflow: such a block is nothing beside the others.
-        float inverse = most < 0x1p-100f ? 0 : 127.0f / most;
-        panel->d[slot] = most < 0x1p-100f ? 0 : most / 127.0f;
-        int32_t half, sum = quantise_block(values, inverse, panel->q[slot], &half);
-        if (!(most < INFINITY)) { // the scale says that these are no numbers, and it alone
-            memset(panel->q[slot], 0, CPU_BLOCK);
-            half = sum = 0;
-        }
-        panel->sum[slot] = sum;
-        panel->halves[slot][0] = (int16_t)half;
-        panel->halves[slot][1] = (int16_t)(sum - half);
-        panel->s[slot] = panel->d[slot] * (float)panel->sum[slot];
+    for (int at = 0; at < columns; at += STAGE_BLOCKS * CPU_BLOCK) {
+        int left = (columns - at) / CPU_BLOCK;
+        quantise_stage(x + at, norm == NULL ? NULL : norm + at, factor,
+                       left < STAGE_BLOCKS ? left : STAGE_BLOCKS, panel + at / CPU_BLOCK, slot);
     }
 }
 

@@ -47,7 +47,7 @@ void cpu_wide_avx512(const cpu_wide_call *call);
 #define CPU_LEVEL_TABLE(level, LEVEL_NAME, ...)                                                    \
     {                                                                                              \
         .name = #level, .tile_rows = CPU_##LEVEL_NAME##_TILE_ROWS,                                 \
-        .row_block = CPU_##LEVEL_NAME##_ROW_BLOCK, .norm = norm_##level,                           \
+        .row_block = CPU_##LEVEL_NAME##_ROW_BLOCK, .norm = norm_##level, .rotate = rotate_##level, \
         .quantise = quantise_##level, .halve = halve_##level, .finish = finish_##level,            \
         .attention = attention_##level, .merge = merge_##level, .largest = largest_##level,        \
         .weigh = weigh_##level, .f32 = cpu_f32_##level, .f16 = cpu_f16_##level,                    \

@@ -4,19 +4,6 @@
 
 #include <string.h>
 
-// x[0 .. dims) rotated by the angles of `position`; in place.
-static void rotate(const backend_rope *rope, int32_t position, float *x)
-{
-    const float *angle = rope->table + (int64_t)position * rope->dims;
-    int half = rope->dims / 2;
-    for (int i = 0; i < half; i++, angle += 2) {
-        int a = rope->adjacent ? 2 * i : i, b = rope->adjacent ? 2 * i + 1 : i + half;
-        float first = x[a], second = x[b];
-        x[a] = first * angle[0] - second * angle[1];
-        x[b] = first * angle[1] + second * angle[0];
-    }
-}
-
 // One head of one row: rotated, and stored where it is a k or v.
 static void run_head(const cpu_operation *o, const backend *b, int row, int head)
 {
@@ -37,7 +24,8 @@ static void run_head(const cpu_operation *o, const backend *b, int row, int head
         b->level->norm(x, norm, o->epsilon, size, false, at);
     else if (!is_query)
         memcpy(k, x, (size_t)size * sizeof *k);
-    rotate(&o->rope, position, at);
+    b->level->rotate(o->rope.table + (int64_t)position * o->rope.dims, o->rope.dims,
+                     o->rope.adjacent, at);
     if (!is_query)
         cpu_kv_store(o, b, sequence, position, head - h->q_heads, false, k);
 }

@@ -92,6 +92,19 @@ static inline vf vf_load_f8(const uint8_t *p)
     __m128i wide = _mm_slli_epi16(_mm_cvtepi8_epi16(_mm_loadl_epi64((const __m128i *)p)), 7);
     return _mm256_cvtph_ps(_mm_and_si128(wide, _mm_set1_epi16((short)0xbfff)));
 }
+static inline void vf_load_pairs(const float *p, vf *first, vf *second)
+{
+    __m256 low = _mm256_loadu_ps(p), high = _mm256_loadu_ps(p + 8);
+    __m256 even = _mm256_shuffle_ps(low, high, 0x88), odd = _mm256_shuffle_ps(low, high, 0xdd);
+    *first = _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(even), 0xd8));
+    *second = _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(odd), 0xd8));
+}
+static inline void vf_store_pairs(float *p, vf first, vf second)
+{
+    __m256 low = _mm256_unpacklo_ps(first, second), high = _mm256_unpackhi_ps(first, second);
+    _mm256_storeu_ps(p, _mm256_permute2f128_ps(low, high, 0x20));
+    _mm256_storeu_ps(p + 8, _mm256_permute2f128_ps(low, high, 0x31));
+}
 
 typedef int vi __attribute__((vector_size(32))); // why not __m256i: see vector_avx512.h
 

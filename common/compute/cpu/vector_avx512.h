@@ -94,6 +94,21 @@ static inline vf vf_load_f8(const uint8_t *p)
     __m256i wide = _mm256_slli_epi16(_mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)p)), 7);
     return _mm512_cvtph_ps(_mm256_and_si256(wide, _mm256_set1_epi16((short)0xbfff)));
 }
+static inline void vf_load_pairs(const float *p, vf *first, vf *second)
+{
+    __m512 low = _mm512_loadu_ps(p), high = _mm512_loadu_ps(p + 16);
+    const __m512i even =
+        _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+    *first = _mm512_permutex2var_ps(low, even, high);
+    *second = _mm512_permutex2var_ps(low, _mm512_add_epi32(even, _mm512_set1_epi32(1)), high);
+}
+static inline void vf_store_pairs(float *p, vf first, vf second)
+{
+    const __m512i low = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+    const __m512i high = _mm512_add_epi32(low, _mm512_set1_epi32(8));
+    _mm512_storeu_ps(p, _mm512_permutex2var_ps(first, low, second));
+    _mm512_storeu_ps(p + 16, _mm512_permutex2var_ps(first, high, second));
+}
 
 // Lanes of int, as vpdpwssd has them: gcc leaves arrays of __m512i, whose lanes are long long, in
 // memory.

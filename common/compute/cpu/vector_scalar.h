@@ -6,8 +6,10 @@
 // level every operation is the same instruction on every CPU.
 #pragma once
 
+#include "compute/cpu/cpu.h"
 #include "compute/tensor.h"
 
+#include <math.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -104,6 +106,19 @@ static inline vf vf_load_f8(const uint8_t *p)
     return tensor_f16_to_f32((uint16_t)((*p & 0x80) << 8 | (*p & 0x7f) << 7));
 }
 
+// Numbers of pairs that lie side by side: the first ones of as many pairs as there are lanes, and
+// the second ones.
+static inline void vf_load_pairs(const float *p, vf *first, vf *second)
+{
+    *first = p[0];
+    *second = p[1];
+}
+static inline void vf_store_pairs(float *p, vf first, vf second)
+{
+    p[0] = first;
+    p[1] = second;
+}
+
 // Integers: each lane is an int32_t, or a pair of int16_t.
 typedef int32_t vi;
 
@@ -151,33 +166,47 @@ static inline void vf_store_i16(int16_t *p, vf x)
     *p = (int16_t)(uint16_t)(bits & 0xffff);
 }
 
-// The largest |x| of 32 by its bits, so that infinity and NaN win.
-static inline float largest_magnitude(const float *x)
+// What follows works on four blocks of 32 numbers. most[b]: the largest |x| of block b by its bits,
+// so that infinity and NaN win.
+static inline void largest_magnitudes(const float *x, float *most)
 {
-    uint32_t most = 0;
-    for (int i = 0; i < 32; i++) {
-        uint32_t bits;
-        memcpy(&bits, x + i, 4);
-        bits &= 0x7fffffff;
-        most = bits > most ? bits : most;
+    for (int b = 0; b < 4; b++) {
+        uint32_t largest = 0;
+        for (int i = 0; i < 32; i++) {
+            uint32_t bits;
+            memcpy(&bits, x + 32 * b + i, 4);
+            bits &= 0x7fffffff;
+            largest = bits > largest ? bits : largest;
+        }
+        memcpy(most + b, &largest, 4);
     }
-    float value;
-    memcpy(&value, &most, 4);
-    return value;
 }
 
-// q[i] = x[i] * factor rounded to nearest even, |x * factor| <= 127.5; returns their sum. The bits
-// of what is not a number are unspecified: its block's scale is not a number either.
-static inline int32_t quantise_block(const float *x, float factor, int8_t *q, int32_t *half)
+// d = most / 127 and inverse = 127 / most; both 0 below CPU_QUANTISED_LEAST. Of what is not finite
+// the inverse is 0 too: the scale says that these are no numbers, and it alone.
+static inline void scales_of(const float *most, float *d, float *inverse)
 {
-    int32_t sums[2] = { 0, 0 };
-    for (int i = 0; i < 32; i++) {
-        float shifted = x[i] * factor + 0x1.8p23f;
-        int32_t bits;
-        memcpy(&bits, &shifted, 4);
-        q[i] = (int8_t)(uint8_t)(bits & 0xff);
-        sums[i / 16] += q[i];
+    for (int b = 0; b < 4; b++) {
+        d[b] = most[b] < CPU_QUANTISED_LEAST ? 0 : most[b] / 127.0f;
+        inverse[b] = most[b] < CPU_QUANTISED_LEAST || !(most[b] < INFINITY) ? 0 : 127.0f / most[b];
     }
-    *half = sums[0];
-    return sums[0] + sums[1];
+}
+
+// q[b][i] = x * inverse[b] rounded to nearest even, |x * inverse| <= 127.5; sums[b] of them, and of
+// inputs 0..15 low and 16..31 high in halves[b]. Unspecified where x is not finite.
+static inline void round_blocks(const float *x, const float *inverse, int8_t *const *q,
+                                int32_t *sums, int32_t *halves)
+{
+    for (int b = 0; b < 4; b++) {
+        int32_t half[2] = { 0, 0 };
+        for (int i = 0; i < 32; i++) {
+            float shifted = x[32 * b + i] * inverse[b] + 0x1.8p23f;
+            int32_t bits;
+            memcpy(&bits, &shifted, 4);
+            q[b][i] = (int8_t)(uint8_t)(bits & 0xff);
+            half[i / 16] += q[b][i];
+        }
+        sums[b] = half[0] + half[1];
+        halves[b] = vi_pair((int16_t)half[0], (int16_t)half[1]);
+    }
 }
