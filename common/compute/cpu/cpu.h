@@ -312,6 +312,8 @@ bool cpu_take(_Atomic int32_t *taken, int total, int threads, int piece_max, int
 // `y` are the caller's.
 cpu_finish_call cpu_linear_finish(const cpu_operation *o, const cpu_segment *s, int first, int last,
                                   int tile_rows);
+// Ask for the cache lines of y that the call will write, or add to, before the products are made.
+void cpu_linear_fetch(const cpu_finish_call *call);
 // Whether the operation runs in the level's wide form; then it has so many units, and
 // cpu_linear_wide runs some of them.
 bool cpu_linear_is_wide(const cpu_operation *o, const backend *b);

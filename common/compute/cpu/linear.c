@@ -90,6 +90,14 @@ cpu_finish_call cpu_linear_finish(const cpu_operation *o, const cpu_segment *s, 
     return finish;
 }
 
+void cpu_linear_fetch(const cpu_finish_call *call)
+{
+    const float *y = call->y;
+    for (int row = 0; row < call->rows; row++, y += call->y_stride)
+        for (int column = 0; column < call->count; column += 16)
+            __builtin_prefetch(y + column, 1, 3);
+}
+
 static void run_chunk(const cpu_operation *o, const backend *b, const prepared *input,
                       cpu_scratch *scratch, const cpu_segment *s, int first, int last)
 {
@@ -102,11 +110,12 @@ static void run_chunk(const cpu_operation *o, const backend *b, const prepared *
         finish.up = scratch->up;
     for (int row = 0; row < o->rows; row += block) {
         int rows = o->rows - row < block ? o->rows - row : block;
+        finish.rows = rows;
+        finish.y = y + row * o->y->stride;
+        cpu_linear_fetch(&finish);
         multiply(o, b, input, s, first, last, row, rows, scratch->out);
         if (cpu_epilogue_pairs(o->epilogue))
             multiply(o, b, input, &w->segments[1], first, last, row, rows, scratch->up);
-        finish.rows = rows;
-        finish.y = y + row * o->y->stride;
         b->level->finish(&finish);
     }
 }

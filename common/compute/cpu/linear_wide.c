@@ -100,8 +100,9 @@ static void run_pair(const cpu_operation *o, const backend *b, const cpu_panel_b
     for (int row = first; row < last; row += CALL_ROWS) {
         call.rows = finish.rows = last - row < CALL_ROWS ? last - row : CALL_ROWS;
         call.panel = panels + (int64_t)(row / CPU_PANEL_ROWS) * call.blocks;
-        b->level->wide(&call);
         finish.y = y + row * o->y->stride;
+        cpu_linear_fetch(&finish);
+        b->level->wide(&call);
         if (cpu_epilogue_pairs(o->epilogue))
             finish.up = call.out + call.rows * tile_rows;
         b->level->finish(&finish);
