@@ -118,6 +118,25 @@ static void sort_units(cpu_plan *p)
         }
 }
 
+// Query rows of a unit up to which memory, not arithmetic, says how long it takes.
+#define FETCH_ROWS 2
+
+static void list_pages(const cpu_operation *o, cpu_plan *p)
+{
+    int page_tokens = o->kv.layout.page_tokens;
+    p->page_count = 0;
+    for (int i = 0; i < p->unit_count; i++) {
+        const cpu_unit *u = &p->units[i];
+        const int32_t *table = o->batch.tables + (int64_t)u->sequence * o->batch.table_stride;
+        int first = u->first_split * CPU_SPLIT_TOKENS, last = u->last_split * CPU_SPLIT_TOKENS;
+        last = last < o->batch.lengths[u->sequence] ? last : o->batch.lengths[u->sequence];
+        for (int at = first; u->rows <= FETCH_ROWS && at < last; at += page_tokens)
+            if (p->page_count < CPU_PLAN_PAGES)
+                p->pages[p->page_count++] = (const uint8_t *)o->kv.memory.data +
+                                            table[at / page_tokens] * o->kv.layout.page_bytes;
+    }
+}
+
 static void run_plan(cpu_operation *o, backend *b, int phase, int thread, int first, int last)
 {
     (void)phase, (void)thread, (void)first, (void)last;
@@ -125,6 +144,7 @@ static void run_plan(cpu_operation *o, backend *b, int phase, int thread, int fi
     int64_t total = cut_rows(o, b->plan);
     cut_splits(b->plan, &o->heads, total, b->caps.threads);
     sort_units(b->plan);
+    list_pages(o, b->plan);
 }
 
 void cpu_attention_plan(backend_queue *q, const backend_heads *heads, const kv_memory *kv,
@@ -349,6 +369,7 @@ void cpu_attention(backend_queue *q, backend_activation *out, const backend_acti
     o->phases = 2;
     o->count_units = item_count;
     o->piece_max = ITEMS_AT_ONCE;
+    o->attends = window <= 0;
     o->y = out;
     o->x = qkv;
     o->heads = *heads;

@@ -57,8 +57,16 @@ typedef struct cpu_tile_call {
     const float *x; // [rows][x_stride]
     int64_t x_stride;
     float *out;
+    // Pieces of the cache that the next attention reads, `fetch_bytes` behind each of these
+    // addresses plus `fetch_offset`: memory has nothing to do while many rows are multiplied, so
+    // the kernel asks for some of their lines at each block. How far it comes changes no result.
+    const uint8_t *const *fetch;
+    int64_t fetch_offset, fetch_bytes;
+    int fetch_count;
 } cpu_tile_call;
 typedef void (*cpu_tile_kernel)(const cpu_tile_call *call);
+#define CPU_FETCH_ROWS 4  // fewer rows leave memory no time
+#define CPU_FETCH_LINES 6 // at a block
 
 // Two tile columns in wide form times rows: out[tile][row][T]. A level may have such a form of its
 // quantised types without a minimum, CPU_WIDE_BLOCK_BYTES a block of a tile, which many rows pass
@@ -210,12 +218,17 @@ typedef struct cpu_merge {
 
 #define CPU_UNITS_MAX 16384
 #define CPU_PARTIAL_FLOATS (4 << 20) // no memory until it is touched
+#define CPU_PLAN_PAGES 16384
 typedef struct cpu_plan {
     cpu_unit units[CPU_UNITS_MAX];
     cpu_merge merges[CPU_UNITS_MAX];
     int unit_count, merge_count;
     int head_groups, group_heads; // a KV head's query heads in groups of this many
     float *partials;              // [CPU_PARTIAL_FLOATS]
+    // The pages that sequences with a row or two look at, in the order of their units: where layer
+    // 0 of each begins.
+    const uint8_t *pages[CPU_PLAN_PAGES];
+    int page_count;
 } cpu_plan;
 
 // Something to sort: by key, then by id, ascending.
@@ -270,8 +283,11 @@ struct cpu_operation {
     int (*count_units)(const cpu_operation *o, const backend *b, int phase);
     int phases;
     int units[CPU_PHASES_MAX];
-    int piece_max;   // units of a piece, at most; 0: no limit
-    uint64_t serial; // of all operations of the backend, from 1
+    int piece_max;                 // units of a piece, at most; 0: no limit
+    bool attends;                  // an attention over all positions
+    cpu_operation *next_attention; // of the list that is submitted, where it attends; or NULL
+    _Atomic int32_t fetched;       // pages of an attention's cache that were asked for
+    uint64_t serial;               // of all operations of the backend, from 1
     // A cache line of their own: units handed out, and units finished.
     _Alignas(64) _Atomic int32_t taken[CPU_PHASES_MAX];
     _Atomic int32_t finished[CPU_PHASES_MAX];

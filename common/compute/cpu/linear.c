@@ -52,6 +52,28 @@ static prepared input_of(const cpu_operation *o, const backend *b, int thread)
     return p;
 }
 
+// The next pages of the cache that the call can ask for on its way.
+static void fetch_pages(const cpu_operation *o, const backend *b, cpu_tile_call *call)
+{
+    cpu_operation *attention = o->next_attention;
+    if (attention == NULL || call->rows < CPU_FETCH_ROWS)
+        return;
+    const cpu_plan *p = b->plan;
+    const kv_layout *l = &attention->kv.layout;
+    int64_t most = (int64_t)call->tiles * call->blocks * CPU_FETCH_LINES * 64 / l->layer_stride;
+    int count = most < 1 ? 1 : (int)most;
+    int first = atomic_load_explicit(&attention->fetched, memory_order_relaxed);
+    if (first >= p->page_count)
+        return;
+    first = atomic_fetch_add_explicit(&attention->fetched, count, memory_order_relaxed);
+    if (first >= p->page_count)
+        return;
+    call->fetch = p->pages + first;
+    call->fetch_count = count < p->page_count - first ? count : p->page_count - first;
+    call->fetch_offset = attention->layer * l->layer_stride;
+    call->fetch_bytes = l->layer_stride;
+}
+
 // Tiles first .. last of one segment, rows row .. row + rows, into `out`.
 static void multiply(const cpu_operation *o, const backend *b, const prepared *input,
                      const cpu_segment *s, int first, int last, int row, int rows, float *out)
@@ -69,6 +91,7 @@ static void multiply(const cpu_operation *o, const backend *b, const prepared *i
         .x_stride = input->x_stride,
         .out = out,
     };
+    fetch_pages(o, b, &call);
     cpu_level_kernel(b->level, s->type)(&call);
 }
 

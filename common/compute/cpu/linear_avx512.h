@@ -71,6 +71,25 @@ static inline __attribute__((always_inline)) const cpu_panel_block *panel_of(inp
 // Far enough that memory has answered, near enough to stay in the nearest cache.
 #define PREFETCH_AHEAD 8192
 
+// How far a call has come with what it fetches.
+typedef struct fetching {
+    const uint8_t *at, *end;
+    int next;
+} fetching;
+
+static inline __attribute__((always_inline)) void fetch_some(const cpu_tile_call *call, fetching *f)
+{
+    if (f->at >= f->end) {
+        if (f->next >= call->fetch_count)
+            return;
+        f->at = call->fetch[f->next++] + call->fetch_offset;
+        f->end = f->at + call->fetch_bytes;
+    }
+    UNROLL for (int i = 0; i < CPU_FETCH_LINES; i++)
+        _mm_prefetch((const char *)f->at + 64 * i, _MM_HINT_T1);
+    f->at += 64 * CPU_FETCH_LINES;
+}
+
 // Eight registers of weights against all rows, then the block's scales `d` and, where it has any,
 // minima `m`. `surplus`: by how much the weights are too high.
 static inline __attribute__((always_inline)) void block_of_weights(const __m512i *w, __m512 d,
@@ -151,6 +170,7 @@ static inline __attribute__((always_inline)) void weights_of_6_bits(const uint8_
 #define QUANTISED_KERNEL(name, rows, bytes, quant_bytes, unpack, surplus, minima)                  \
     static void name##_##rows(const cpu_tile_call *call)                                           \
     {                                                                                              \
+        fetching fetch = { NULL, NULL, 0 };                                                        \
         for (int tile = 0; tile < call->tiles; tile++) {                                           \
             const uint8_t *at = call->weights + tile * call->tile_bytes;                           \
             inputs x = { call->panel, call->panel + call->blocks };                                \
@@ -158,6 +178,8 @@ static inline __attribute__((always_inline)) void weights_of_6_bits(const uint8_
             UNROLL for (int r = 0; r < rows; r++) sums[r] = _mm512_setzero_ps();                   \
             for (int i = 0; i < call->blocks; i++, at += bytes, x.low++, x.high++) {               \
                 __m512i w[8];                                                                      \
+                if (rows >= CPU_FETCH_ROWS)                                                        \
+                    fetch_some(call, &fetch);                                                      \
                 UNROLL for (int z = 0; z < bytes; z += 64)                                         \
                     _mm_prefetch((const char *)at + PREFETCH_AHEAD + z, _MM_HINT_T0);              \
                 unpack(at, w);                                                                     \

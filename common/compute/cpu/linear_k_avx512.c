@@ -47,8 +47,10 @@ static inline __attribute__((always_inline)) void block_of_6_bits(const uint8_t 
 }
 
 // Eight blocks behind their header.
-static inline __attribute__((always_inline)) void group_of_k(const uint8_t *group, inputs x,
-                                                             int bits, int rows, __m512 *sums)
+static inline __attribute__((always_inline)) void group_of_k(const cpu_tile_call *call,
+                                                             fetching *fetch, const uint8_t *group,
+                                                             inputs x, int bits, int rows,
+                                                             __m512 *sums)
 {
     const bool minima = bits != 6;
     const int quants = bits == 4 ? Q4_BYTES : bits == 5 ? Q5_BYTES : Q6_BYTES;
@@ -56,6 +58,8 @@ static inline __attribute__((always_inline)) void group_of_k(const uint8_t *grou
     __m512 d = halves_at(group), m = minima ? halves_at(group + SCALES_BYTES) : d;
     const uint8_t *at = group + (minima ? 2 : 1) * SCALES_BYTES;
     for (int i = 0; i < CPU_K_BLOCKS; i++, at += block, x.low++, x.high++) {
+        if (rows >= CPU_FETCH_ROWS)
+            fetch_some(call, fetch);
         UNROLL for (int z = 0; z < block; z += 64)
             _mm_prefetch((const char *)at + PREFETCH_AHEAD + z, _MM_HINT_T0);
         if (bits == 6) {
@@ -76,13 +80,14 @@ static inline __attribute__((always_inline)) void group_of_k(const uint8_t *grou
 #define K_KERNEL(name, bits, rows, group_bytes)                                                    \
     static void name##_##rows(const cpu_tile_call *call)                                           \
     {                                                                                              \
+        fetching fetch = { NULL, NULL, 0 };                                                        \
         for (int tile = 0; tile < call->tiles; tile++) {                                           \
             const uint8_t *group = call->weights + tile * call->tile_bytes;                        \
             __m512 sums[rows];                                                                     \
             UNROLL for (int r = 0; r < rows; r++) sums[r] = _mm512_setzero_ps();                   \
             for (int i = 0; i < call->blocks; i += CPU_K_BLOCKS, group += group_bytes) {           \
                 inputs x = { call->panel + i, call->panel + call->blocks + i };                    \
-                group_of_k(group, x, bits, rows, sums);                                            \
+                group_of_k(call, &fetch, group, x, bits, rows, sums);                              \
             }                                                                                      \
             UNROLL for (int r = 0; r < rows; r++)                                                  \
                 _mm512_storeu_ps(call->out + ((int64_t)tile * rows + r) * T, sums[r]);             \

@@ -78,6 +78,12 @@ static void run_list(void *context, int thread, int count)
 
 static void run_recorded(backend_queue *q)
 {
+    cpu_operation *attention = NULL;
+    for (int i = q->count - 1; i >= 0; i--) {
+        q->operations[i].next_attention = attention;
+        if (q->operations[i].attends)
+            attention = &q->operations[i];
+    }
     if (q->count > 0) {
         cpu_threads_pin_caller(q->backend->threads);
         cpu_threads_run(q->backend->threads, run_list, q);
