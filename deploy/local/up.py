@@ -217,6 +217,8 @@ def stay_up(cluster):
         "    -d '{\"model\": \"%s\", \"stream\": true,\n"
         "         \"messages\": [{\"role\": \"user\", \"content\": \"Name three rivers.\"}]}'\n" % (
             HOST, port, ask.model_name(port)))
+    router = "" if port == 8080 else " --router http://%s:%d" % (HOST, port)
+    say("or talk to it: build/bin/penstock chat%s; watch it: build/bin/penstock status%s" % (router, router))
     say("Ctrl-C stops everything.")
     while True:
         cluster.check_alive()

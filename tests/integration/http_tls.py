@@ -143,6 +143,21 @@ def slow_readers(cluster):
         cluster.until("it was cut", lambda: metric(cluster, "penstock_requests_total", outcome="abort") > 0, 30)
 
 
+def clients_that_leave(cluster):
+    """With TLS's goodbye, without it, and with half a close: the request ends."""
+    text = json.dumps(body(cluster, max_tokens=1900, stream=True))
+    for leave in (lambda s: s.unwrap(), lambda s: s.close(), lambda s: s.shutdown(socket.SHUT_WR)):
+        before = metric(cluster, "penstock_requests_total", outcome="abort")
+        with cluster.socket(cluster.context()) as s:
+            s.sendall(f"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: {len(text)}\r\n\r\n{text}".encode())
+            s.recv(100)
+            try:
+                leave(s)
+            except (ssl.SSLError, OSError):
+                pass  # data came instead of the server's goodbye
+            cluster.until("it was ended", lambda: metric(cluster, "penstock_requests_total", outcome="abort") == before + 1, 10)
+
+
 def renewed(cluster, folder):
     """SIGHUP: open connections and a running stream go on with the old certificate, new ones get the new; a bad file changes nothing."""
     kept = cluster.open()
@@ -204,6 +219,7 @@ def test():
             versions_and_protocols(cluster)
             strangers(cluster)
             slow_readers(cluster)
+            clients_that_leave(cluster)
             renewed(cluster, folder)
             model = cluster.model
         what_does_not_fit_is_refused_at_the_start(folder, model)
