@@ -162,10 +162,8 @@ static api_key *key_look(gate *g, const http_request *http, bool *shown)
 
 static bool refuse_unknown(gate *g, http_request *http, bool shown)
 {
-    bool page = http_request_flags(http) & ROUTE_PAGE;
     refusal_count(g, shown ? "unknown" : "missing");
-    http_answer_field(http, "WWW-Authenticate",
-                      page ? "Basic realm=\"penstock\", charset=\"UTF-8\"" : "Bearer");
+    http_answer_field(http, "WWW-Authenticate", "Bearer");
     return refuse(http, 401, "invalid_api_key",
                   shown ? "the API key is not known"
                         : "an API key is missing; send it as Authorization: Bearer KEY");
@@ -177,7 +175,7 @@ static bool on_head(http_request *http, void *context)
     gate *g = ((router *)context)->gate;
     uint32_t flags = http_request_flags(http);
     bool shown;
-    if (!g->keys || (flags & ROUTE_OPEN))
+    if (!g->keys || (flags & (ROUTE_OPEN | ROUTE_PAGE)))
         return true;
     api_key *key = key_look(g, http, &shown);
     if (!key)

@@ -2,10 +2,10 @@
 // it in the log, and the second listener for operators.
 //
 // With `security.keys_file` every request of the API shows a key (Authorization: Bearer, or as the
-// password of Basic, which is how the page's browser does it, or x-api-key), and the operators'
-// routes (metrics, cluster, requests, the page, orders) an admin key. /health and /ready ask
-// nobody. With `http.admin_listen` the operators' routes are only there; whoever reaches that
-// address is an operator and needs no key.
+// password of Basic, or x-api-key), and the operators' routes (metrics, cluster, requests, orders)
+// an admin key. /health and /ready ask nobody, nor do the page's files: the page asks its reader
+// for a key and sends that. With `http.admin_listen` the operators' routes are only there; whoever
+// reaches that address is an operator and needs no key.
 //
 // A key is asked for before the body is read. What depends on the body (model, class, tokens of the
 // prompt) is asked by whoever parsed it: gate_grant. Everything runs on the router's loop.
@@ -19,7 +19,7 @@
 #define ROUTE_API (HTTP_OWNER_FLAG << 1)     // any key
 #define ROUTE_ADMIN (HTTP_OWNER_FLAG << 2)   // an admin key
 #define ROUTE_COUNTED (HTTP_OWNER_FLAG << 3) // a request in the sense of a key's limits
-#define ROUTE_PAGE (HTTP_OWNER_FLAG << 4)    // browsers come here: they may ask their user
+#define ROUTE_PAGE (HTTP_OWNER_FLAG << 4)    // a file of the page: equal for all, asks nobody
 
 // Keys and listeners, as the settings say. STATUS_BAD_CONFIG, IO ... with a sentence.
 status gate_open(router *r, gate **opened, error *failure);
