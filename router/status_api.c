@@ -329,10 +329,10 @@ void status_api_page(http_request *http, void *context)
         const ui_file *file = &ui_files[i];
         if (!slice_equal(http_request_path(http), slice_of(file->path)))
             continue;
-        http_answer_field(
-            http, "Content-Security-Policy",
-            "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
-            "base-uri 'none'; form-action 'none'; frame-ancestors 'none'");
+        http_answer_field(http, "Content-Security-Policy",
+                          "default-src 'none'; script-src 'self'; style-src 'self'; img-src "
+                          "'self'; connect-src 'self'; "
+                          "base-uri 'none'; form-action 'none'; frame-ancestors 'none'");
         http_answer_field(http, "X-Content-Type-Options", "nosniff");
         http_answer_field(http, "Referrer-Policy", "no-referrer");
         http_answer_field(http, "Cache-Control", "no-cache");

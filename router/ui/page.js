@@ -1,123 +1,133 @@
-'use strict';
-// Everything from the cluster or the model is set as text, never as markup.
-const get = id => document.getElementById(id);
-let model = '';
-let running = null;
+// The page at /: asks the router once a second how the cluster is, and draws what changed.
+import { get, html, say, count, rate, time, bytes, long, plural } from './dom.js';
+import { json, setKey, onKeyWanted } from './api.js';
+import * as picture from './picture.js';
+import * as charts from './charts.js';
+import * as requests from './requests.js';
+import * as prompt from './prompt.js';
 
-function cell(row, text, bad) {
-  const c = row.insertCell();
-  c.textContent = text;
-  if (bad) c.className = 'bad';
-  return c;
+const SIGNS = { bad: ['▲', 'Failing'], warning: ['◆', 'Warning'], note: ['●', 'Note'] };
+let state = null;
+let recent = [];
+let turn = 0;
+
+// ---- header, alerts, figures ----------------------------------------------------------------------
+
+function showState(words, kind) {
+  say(get('state'), words);
+  get('state').className = 'state ' + kind;
 }
 
-function pagesCell(row, w) {
-  const c = cell(row, '');
-  const used = Math.max(0, w.pages - w.pages_free);
-  const meter = document.createElement('meter');
-  meter.max = w.pages || 1;
-  meter.value = used;
-  c.append(meter, ` ${used} of ${w.pages}`);
+function header() {
+  const names = state.models.map(m => m.name);
+  const ready = state.models.filter(m => m.ready).length;
+  say(get('model'), names.join(', '));
+  document.title = `Penstock · ${names[0]}`;
+  prompt.models(names);
+  if (state.draining) showState('draining', 'warning');
+  else if (ready === names.length) showState('ready', 'good');
+  else showState(ready ? `${ready} of ${names.length} models ready` : 'not ready', ready ? 'warning' : 'bad');
+  say(get('facts'), `up ${long(state.uptime_s)} · version ${state.version}`);
 }
 
-function show(state) {
-  model = state.model;
-  get('summary').textContent = `${state.model} · ${state.ready ? 'ready' : 'not ready: ' + state.not_ready_reason} · ` +
-    `${state.requests_running} running, ${state.requests_waiting} waiting · up ${Math.round(state.uptime_s)} s · ${state.version}`;
-  const body = document.createElement('tbody');
-  body.id = 'workers';
-  const order = (a, b) => a.role < b.role ? 1 : a.role > b.role ? -1 : a.name < b.name ? -1 : 1;
-  for (const w of state.workers.sort(order)) {
-    const row = body.insertRow();
-    cell(row, w.name);
-    cell(row, w.role);
-    cell(row, w.state, w.state !== 'alive');
-    cell(row, `${w.sequences_running} of ${w.credits_sequences}`);
-    cell(row, w.sequences_waiting);
-    pagesCell(row, w);
-    cell(row, w.step_ms.toFixed(1));
-    cell(row, w.prefill_tokens);
-    cell(row, w.decode_tokens);
-    cell(row, w.handoff_bytes ? `${(w.handoff_bytes / 1e6).toFixed(1)} MB ${w.transport}` : '');
+// Only what is new is added, so that it alone is spoken.
+function alerts() {
+  const list = get('alert-list');
+  const found = state.alerts.length ? state.alerts : [{ level: 'calm', code: 'calm', text: 'Nothing needs attention.' }];
+  const old = new Map([...list.children].map(item => [item.dataset.code || 'calm', item]));
+  const items = found.map((a, i) => {
+    const code = a.level === 'calm' ? 'calm' : `${a.code} ${found.slice(0, i).filter(b => b.code === a.code).length}`;
+    let item = old.get(code);
+    if (!item) {
+      const [sign, word] = SIGNS[a.level] || ['✓', ''];
+      item = html('li', {}, html('span', { class: 'sign', 'aria-hidden': 'true' }, sign), html('b', { class: 'quiet' }, word ? word + ': ' : ''), html('span', {}));
+      item.dataset.code = code;
+    }
+    item.className = a.level;
+    say(item.lastElementChild, a.text);
+    return item;
+  });
+  const kept = new Set(items);
+  for (const item of [...list.children]) if (!kept.has(item)) item.remove();
+  items.forEach((item, i) => { if (list.children[i] !== item) list.insertBefore(item, list.children[i] || null); });
+}
+
+function tile(name, value, unit, below) {
+  const list = get('tiles');
+  let made = [...list.children].find(t => t.dataset.name === name);
+  if (!made) {
+    made = html('div', {}, html('dt', {}, name), html('dd', {}, html('strong', {}), ' ', html('span', { class: 'unit' })), html('dd', { class: 'below' }));
+    made.dataset.name = name;
+    list.append(made);
   }
-  get('workers').replaceWith(body);
+  say(made.querySelector('strong'), value);
+  say(made.querySelector('.unit'), unit);
+  say(made.querySelector('.below'), below);
+}
+
+function tiles(now) {
+  const split = ms => (ms === null ? ['–', ''] : time(ms).split(' '));
+  const high = ms => (ms === null ? 'none within a minute' : `95 %: ${time(ms)}`);
+  const decode = state.workers.filter(w => w.role === 'decode');
+  const sum = of => decode.reduce((n, w) => n + of(w), 0);
+  const pages = sum(w => w.pages), held = sum(picture.held);
+  const [handoff, unit] = bytes(now.handoff).split(' ');
+  tile('Requests', count(state.requests_running), 'running', `${count(state.requests_waiting)} waiting`);
+  tile('Output', rate(now.tokens), 'tokens/s', `${rate(now.requests)} requests/s`);
+  tile('First token', ...split(now.first), high(now.firstHigh));
+  tile('Per token', ...split(now.token), high(now.tokenHigh));
+  tile('Hand-off', handoff, unit + '/s', `${rate(now.prompts)} prompt tokens/s`);
+  tile('Decode pages', pages ? String(Math.round(100 * held / pages)) : '–', pages ? '% held' : '', `${count(held)} of ${plural(pages, 'page')}`);
+}
+
+// ---- asking -----------------------------------------------------------------------------------------
+
+function draw() {
+  const now = charts.now();
+  header();
+  alerts();
+  tiles(now);
+  picture.show(state, now);
+  picture.table(state);
+  requests.show(recent, state.models.length > 1);
+  charts.show();
+}
+
+// False: the router did not answer, and the page says so.
+async function gather() {
+  const more = turn % 2 === 0; // requests and samples, every other time
+  try {
+    const [cluster, list] = await Promise.all([json('/cluster'), more ? json('/requests') : null, more ? charts.refresh() : null]);
+    state = cluster;
+    if (list) recent = list.requests;
+    turn++;
+    return true;
+  } catch (error) {
+    showState(error instanceof TypeError ? 'no answer from the router' : error.message, 'bad');
+    return false;
+  }
 }
 
 async function refresh() {
-  try {
-    const answer = await fetch('/cluster', { cache: 'no-store' });
-    show(await answer.json());
-  } catch (e) {
-    get('summary').textContent = 'the router does not answer';
-  }
-  setTimeout(refresh, document.hidden ? 5000 : 1000);
+  if (await gather()) draw();
+  // Many workers make a long answer, and nobody reads a page that is hidden.
+  setTimeout(refresh, document.hidden ? 10000 : state && state.workers.length > 50 ? 3000 : 1000);
 }
 
-// Events of a streamed answer; yields the decoded JSON of each.
-async function* events(response) {
-  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
-  let rest = '';
-  for (;;) {
-    const { done, value } = await reader.read();
-    if (done) return;
-    rest += value;
-    let end;
-    while ((end = rest.indexOf('\n\n')) >= 0) {
-      const line = rest.slice(0, end);
-      rest = rest.slice(end + 2);
-      if (line.startsWith('data: ') && line !== 'data: [DONE]') yield JSON.parse(line.slice(6));
-    }
-  }
-}
-
-async function explain(id) {
-  const answer = await fetch('/requests/' + encodeURIComponent(id));
-  if (!answer.ok) return;
-  const line = await answer.json();
-  const times = Object.entries(line.times_ms).filter(([, ms]) => ms !== null)
-    .sort((a, b) => a[1] - b[1]).map(([name, ms]) => `${name.replace('_', ' ')} ${ms.toFixed(1)}`);
-  get('times').textContent = `${line.prompt_tokens} + ${line.completion_tokens} tokens · ms: ` + times.join(' · ');
-}
-
-async function ask() {
-  const out = get('answer');
-  out.textContent = '';
-  get('times').textContent = '';
-  running = new AbortController();
-  const response = await fetch('/v1/chat/completions', {
-    method: 'POST', signal: running.signal, headers: { 'Content-Type': 'application/json' },
-    body: JSON.stringify({
-      model, stream: true, temperature: Number(get('temperature').value), max_tokens: Number(get('max-tokens').value),
-      messages: [{ role: 'user', content: get('prompt').value }],
-    }),
-  });
-  if (!response.ok) {
-    out.textContent = (await response.json()).error.message;
-    return;
-  }
-  let id = '';
-  for await (const event of events(response)) {
-    if (event.error) {
-      out.textContent += '\n[' + event.error.message + ']';
-      return;
-    }
-    id = event.id;
-    for (const choice of event.choices) out.textContent += choice.delta.content || '';
-  }
-  await explain(id);
-}
-
-get('try').addEventListener('submit', async e => {
-  e.preventDefault();
-  get('send').disabled = true;
-  get('stop').disabled = false;
-  try {
-    await ask();
-  } catch (error) {
-    if (error.name !== 'AbortError') get('answer').textContent += '\n[' + error.message + ']';
-  }
-  get('send').disabled = false;
-  get('stop').disabled = true;
+onKeyWanted(() => { get('key-form').hidden = false; });
+get('key-form').addEventListener('submit', event => {
+  event.preventDefault();
+  setKey(get('key').value);
+  get('key').value = '';
+  get('key-form').hidden = true;
 });
-get('stop').addEventListener('click', () => running && running.abort());
+let width = 0;
+new ResizeObserver(() => {
+  if (!state || document.body.clientWidth === width) return;
+  width = document.body.clientWidth;
+  picture.show(state, charts.now());
+  charts.show();
+}).observe(document.body);
+get('workers-details').open = matchMedia('(min-width: 1800px)').matches; // there is room
+requests.legend();
 refresh();

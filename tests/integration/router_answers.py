@@ -207,7 +207,7 @@ def page(cluster):
     code, headers, data = cluster.request("GET", "/")
     check(code == 200 and "default-src 'none'" in headers["Content-Security-Policy"], f"{code} {headers}")
     for path in re.findall(r'(?:href|src)="([^"]+)"', data.decode()):
-        check(path.startswith("/ui/") and cluster.request("GET", path)[0] == 200, f"{path} on the page")
+        check(path.startswith("#") or path.startswith("/ui/") and cluster.request("GET", path)[0] == 200, f"{path} on the page")
     check(b"http" not in data and b"<script>" not in data, "the page holds something from elsewhere")
 
 
