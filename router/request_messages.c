@@ -38,7 +38,8 @@ static const char *const read_here[] = {
 };
 
 // What would change the answer and is not offered.
-static const char *const refused[] = { "container", "mcp_servers", "context_management" };
+static const char *const refused[] = { "container", "mcp_servers", "context_management",
+                                       "output_config", "output_format" };
 
 static bool is_among(const char *name, const char *const *list, size_t count)
 {

@@ -17,7 +17,8 @@ def test():
         client = anthropic.Anthropic(base_url=f"http://{cluster.router_host}:{cluster.http_port}", api_key="unused", max_retries=0, timeout=120)
         model = cluster.model_name()
         messages = [{"role": "user", "content": [{"type": "text", "text": "Why is the sky blue?"}]}]
-        asked = {"model": model, "max_tokens": 24, "system": "You are terse.", "messages": messages, "temperature": 0}
+        asked = {"model": model, "max_tokens": 24, "system": "You are terse.", "messages": messages,
+                 "extra_body": {"temperature": 0}}
         whole = client.messages.create(**asked)
         check(whole.role == "assistant" and whole.content[0].type == "text" and len(whole.content[0].text) > 8, f"{whole}")
         check(whole.stop_reason in ("max_tokens", "end_turn") and whole.usage.output_tokens <= 24, f"{whole}")
