@@ -33,12 +33,13 @@
 //
 // JSON Schema (draft 2020-12): type, enum, const, properties, required, additionalProperties,
 // patternProperties, propertyNames, minProperties, maxProperties, dependentRequired, items,
-// prefixItems, minItems, maxItems, minLength, maxLength, pattern, format (date-time, date, time,
-// uuid, ipv4, email), minimum, maximum, exclusiveMinimum, exclusiveMaximum, multipleOf (an
-// integer), anyOf, allOf, oneOf (where the alternatives are numbers, strings or provably apart),
-// not and if (where the complement can be written), $ref to "#..." with $defs and definitions.
-// Annotations are passed over. Everything else, and what could not be kept (uniqueItems, contains,
-// minProperties that needs more than one free name), is refused by the keyword's name.
+// prefixItems, minItems, maxItems, contains, uniqueItems, minLength, maxLength, pattern, format
+// (date-time, date, time, uuid, ipv4, email), minimum, maximum, exclusiveMinimum, exclusiveMaximum,
+// multipleOf (an integer), anyOf, allOf, oneOf (where the alternatives are numbers, strings or
+// provably apart), not and if (where the complement can be written), $ref to "#..." with $defs and
+// definitions. Annotations are passed over. Everything else, and what could not be kept
+// (uniqueItems of other than an enum of a few values, minProperties that needs more than one free
+// name), is refused by the keyword's name.
 //
 // Regular expressions: literals, . [classes] \d \w \s \D \W \S \t \n \r \f \v \0 \xHH \uHHHH \u{H},
 // groups ( ) and (?: ), | ? * + {n} {n,} {n,m} and their lazy forms (which mean the same), ^ at the

@@ -26,6 +26,30 @@ static int32_t item(grammar_task *t, const shape_array *a, int64_t i, int32_t pl
     return program_fork(t, wanted, program_value(t, value, plain));
 }
 
+// Items of which each of a few values may come once: begin and behind are told apart by the set of
+// those that came.
+static int32_t unique_array(grammar_task *t, const shape_array *a, int32_t end)
+{
+    int count = (int)json_array_size(a->unique);
+    int32_t *behind = grammar_allocate(t, sizeof(int32_t) << count), begin = -1;
+    if (a->has_contains || a->prefix_count > 0)
+        grammar_fail(t, STATUS_UNSUPPORTED, "uniqueItems",
+                     "uniqueItems is not served beside contains or prefixItems");
+    for (int set = (1 << count) - 1; set >= 0; set--) {
+        int64_t came = __builtin_popcount((unsigned)set);
+        begin = -1;
+        for (int i = 0; i < count && (a->max < 0 || came < a->max); i++) {
+            const json_t *value = json_array_get(a->unique, (size_t)i);
+            terms one = terms_join(t, a->rest, terms_of(t, TERM_VALUE, value));
+            if (!(set >> i & 1))
+                begin = program_fork(t, program_value(t, one, behind[set | 1 << i]), begin);
+        }
+        int32_t more = set == 0 ? begin : spaced(t, SLICE(","), begin);
+        behind[set] = program_fork(t, came >= a->min ? end : -1, more);
+    }
+    return program_bytes(t, SLICE("["), behind[0]);
+}
+
 // begin[have]: where item i begins; behind[have]: where i items are over. `have` 0: the item of
 // `contains` is still to come.
 int32_t program_array(grammar_task *t, const shape_array *a, int32_t next)
@@ -35,6 +59,8 @@ int32_t program_array(grammar_task *t, const shape_array *a, int32_t next)
     int64_t last = open ? least : a->max;
     int32_t end = program_bytes(t, SLICE("]"), next), begin[2] = { -1, -1 };
     int32_t behind[2] = { -1, end };
+    if (a->unique)
+        return unique_array(t, a, end);
     if (last > ITEMS_MAX)
         grammar_fail(t, STATUS_TOO_LARGE, open ? "minItems" : "maxItems",
                      "an array has %lld items; right is at most %d", (long long)last, ITEMS_MAX);

@@ -5,6 +5,7 @@
 
 #define PATTERNS_MAX 4
 #define COUNT_MAX 1000000
+#define UNIQUE_MAX 8 // values whose sets are told apart
 
 int64_t keyword_count(grammar_task *t, const json_t *schema, const char *keyword, int64_t missing)
 {
@@ -113,6 +114,29 @@ shape keywords_text(grammar_task *t, const json_t *schema)
 
 // ---- arrays ------------------------------------------------------------------------------------
 
+// uniqueItems needs the values to be few, so that what came can be kept in mind.
+static const json_t *unique_values(grammar_task *t, const json_t *items, const json_t *prefix)
+{
+    const json_t *values = json_object_get(items, "enum");
+    size_t count = json_array_size(values);
+    bool fine = count > 0 && count <= UNIQUE_MAX && !prefix;
+    for (size_t i = 0; fine && i < count; i++)
+        for (size_t k = 0; fine && k <= i; k++) {
+            const json_t *a = json_array_get(values, i), *b = json_array_get(values, k);
+            bool numbers = json_is_number(a) && json_is_number(b);
+            fine = json_typeof(a) > JSON_ARRAY &&
+                   (i == k ||
+                    (numbers ? json_number_value(a) != json_number_value(b) : !json_equal(a, b)));
+        }
+    if (!fine)
+        grammar_fail(
+            t, STATUS_UNSUPPORTED, "uniqueItems",
+            "uniqueItems is served only where maxItems is at most 1, or items has an enum of "
+            "at most %d strings, numbers, booleans and nulls that all differ",
+            UNIQUE_MAX);
+    return values;
+}
+
 shape keywords_array(grammar_task *t, const json_t *schema)
 {
     shape one = shape_any(t, SHAPE_ARRAY);
@@ -133,8 +157,7 @@ shape keywords_array(grammar_task *t, const json_t *schema)
     if (items)
         a->rest = terms_of(t, TERM_SCHEMA, items);
     if (json_is_true(unique) && (a->max < 0 || a->max > 1))
-        grammar_fail(t, STATUS_UNSUPPORTED, "uniqueItems",
-                     "uniqueItems is not served where maxItems is more than 1");
+        a->unique = unique_values(t, items, prefix);
     if (keyword_count(t, schema, "minContains", 1) != 1)
         grammar_fail(t, STATUS_UNSUPPORTED, "minContains", "minContains is served only as 1");
     a->has_contains = contains != NULL;

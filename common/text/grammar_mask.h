@@ -47,7 +47,7 @@ bool grammar_place_advance(grammar_place *p, int32_t token);
 bool grammar_place_advance_bytes(grammar_place *p, slice bytes);
 // Whether the text may end here.
 bool grammar_place_complete(grammar_place *p);
-// The tokens that may come next, as *words words (GRAMMAR_MASK_WORDS) that are valid until the machine is
-// used again; *some: there is one. NULL: the grammar has more states at once than the machine
-// holds, and the text cannot go on.
+// The tokens that may come next, as *words words (GRAMMAR_MASK_WORDS) that are valid until the
+// machine is used again; *some: there is one. NULL: the grammar has more states at once than the
+// machine holds, and the text cannot go on.
 const uint64_t *grammar_place_mask(grammar_place *p, size_t *words, bool *some);

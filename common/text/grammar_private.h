@@ -168,7 +168,8 @@ typedef struct shape_array {
     terms rest;
     int64_t min, max;
     bool has_contains;
-    terms contains; // of one item at least
+    terms contains;       // of one item at least
+    const json_t *unique; // the values of which each may come once; NULL: not so
 } shape_array;
 
 typedef struct object_property {

@@ -134,7 +134,11 @@ static bool array_both(grammar_task *t, const shape_array *a, const shape_array 
                      "contains may stand once for an array; %s "
                      "joins two",
                      keyword);
+    if (a->unique && b->unique && a->unique != b->unique)
+        grammar_fail(t, STATUS_UNSUPPORTED, "uniqueItems",
+                     "uniqueItems may stand once for an array; %s joins two", keyword);
     *made = a->has_contains ? *a : *b;
+    made->unique = a->unique ? a->unique : b->unique;
     made->prefix = grammar_allocate(t, (size_t)count * sizeof(terms));
     made->prefix_count = count;
     for (int32_t i = 0; i < count; i++)
@@ -317,7 +321,7 @@ static void shape_complement(grammar_task *t, const shape *a, shapes *made, cons
             shapes_add(t, made, one);
     } else if (a->kind == SHAPE_ARRAY) {
         const shape_array *x = &a->array;
-        if (x->prefix_count > 0 || x->rest.count > 0 || x->min > 0 || x->max >= 0 ||
+        if (x->prefix_count > 0 || x->rest.count > 0 || x->min > 0 || x->max >= 0 || x->unique ||
             x->has_contains)
             refuse_complement(t, keyword, "an array with rules");
     } else if (a->kind == SHAPE_OBJECT) {
