@@ -93,44 +93,6 @@ static void it_joins_generates_and_gives_its_pages_back(void **state)
     end();
 }
 
-// The grammar is compiled from the ticket, and holds for whoever goes on with it.
-static void a_grammar_holds_in_every_attempt(void **state)
-{
-    (void)state;
-    begin_with(NULL);
-    fake_worker *w = fake_router_worker(router, 1);
-    fake_ticket t;
-    fake_ticket_make(&t, 1, prompt, PROMPT_COUNT, 20);
-    t.ticket.ignore_eos = false;
-    t.ticket.grammar = "choice\n[\"a\",\"b\"]";
-    fake_answer a = ask(w, &t);
-    assert_int_equal(a.finish, PENSTOCK__FINISH__FINISH_STOP);
-    assert_int_equal(a.count, 2); // the letter and the end
-    assert_true(a.tokens[0] == TINY_MODEL_BYTE_FIRST + 'a' ||
-                a.tokens[0] == TINY_MODEL_BYTE_FIRST + 'b');
-    int32_t resumed[PROMPT_COUNT + 4];
-    memcpy(resumed, prompt, sizeof(prompt));
-    static const char grammar[] = "regex\n[a-f]{3}-[0-9]{4}";
-    fake_ticket_make(&t, 2, prompt, PROMPT_COUNT, 20);
-    t.ticket.ignore_eos = false;
-    t.ticket.grammar = (char *)grammar;
-    a = ask(w, &t);
-    assert_int_equal(a.finish, PENSTOCK__FINISH__FINISH_STOP);
-    assert_true(a.count > 3);
-    memcpy(resumed + PROMPT_COUNT, a.tokens, 2 * sizeof(resumed[0]));
-    fake_ticket_make(&t, 3, resumed, PROMPT_COUNT + 2, 20);
-    t.ticket.prompt_count = PROMPT_COUNT;
-    t.ticket.attempt = 1;
-    t.ticket.ignore_eos = false;
-    t.ticket.grammar = (char *)grammar;
-    fake_answer rest = { .count = 2 };
-    fake_worker_send(w, &t.message);
-    assert_true(fake_answer_wait(router, &rest, 3, patience_ms));
-    assert_int_equal(rest.count, a.count);
-    assert_memory_equal(rest.tokens + 2, a.tokens + 2, (size_t)(a.count - 2) * sizeof(a.tokens[0]));
-    end();
-}
-
 static void tickets_that_cannot_be_served_are_refused_with_a_reason(void **state)
 {
     (void)state;
@@ -505,7 +467,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(it_joins_generates_and_gives_its_pages_back),
-        cmocka_unit_test(a_grammar_holds_in_every_attempt),
         cmocka_unit_test(tickets_that_cannot_be_served_are_refused_with_a_reason),
         cmocka_unit_test(cancel_deadline_and_repetition),
         cmocka_unit_test(a_full_pool_makes_tickets_wait_and_nothing_leaks),
