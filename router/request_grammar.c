@@ -143,6 +143,22 @@ static status grammar_check(request *r, const char *field, error *failure)
                      field, inner.text);
 }
 
+// The model may call a tool, or answer in the format.
+static void format_or_calls(request *r)
+{
+    buffer format = r->grammar;
+    const char *schema = memchr(format.data, '\n', format.size);
+    bool is_schema = memcmp(format.data, "json_schema", sizeof "json_schema" - 1) == 0;
+    r->grammar = (buffer){ 0 };
+    buffer_append_text(&r->grammar, is_schema ? "template\n{\"any\":[{\"json_schema\":"
+                                              : "template\n{\"any\":[{\"json_object\":true");
+    buffer_append_text(&r->grammar, schema + 1); // nothing behind json_object
+    buffer_append_text(&r->grammar, "},");
+    buffer_append_slice(&r->grammar, buffer_slice(&r->tools.calls));
+    buffer_append_text(&r->grammar, "]}");
+    buffer_close(&format);
+}
+
 bool request_may_have_grammar(slice body)
 {
     static const char *const fields[] = { "\"response_format\"", "\"structured_outputs\"",
@@ -173,7 +189,10 @@ status request_grammar_parse(json_t *body, request *r, error *failure)
                          "%s is given and tool_choice demands a call; right is one", field);
     if (r->tools.forced) {
         field = "tools";
-        buffer_append_slice(&r->grammar, buffer_slice(&r->tools.grammar));
+        buffer_append_text(&r->grammar, "template\n");
+        buffer_append_slice(&r->grammar, buffer_slice(&r->tools.calls));
+    } else if (format && r->grammar.size > 0 && r->tools.calls.size > 0) {
+        format_or_calls(r);
     }
     if (r->grammar.size > 0)
         TRY(grammar_check(r, field, failure));

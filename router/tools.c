@@ -150,7 +150,7 @@ static status choice_parse(json_t *body, const tool_request *r, choice *chosen, 
                      (int)(chosen->name.size < 64 ? chosen->name.size : 64), chosen->name.data);
 }
 
-// ---- the grammar of forced calls ----------------------------------------------------------------
+// ---- the grammar of calls ----------------------------------------------------------------
 
 // Arguments are an object, whether the schema says it or not; without a schema they are empty.
 static json_t *schema_of(json_t *function)
@@ -188,7 +188,7 @@ static json_t *call_node(const tool_layout *layout, json_t *function)
     return node;
 }
 
-static status grammar_write(json_t *tools, const choice *chosen, tool_request *r, error *failure)
+static status calls_write(json_t *tools, const choice *chosen, tool_request *r, error *failure)
 {
     const tool_layout *layout = tool_layout_of(r->format);
     json_t *calls = json_array();
@@ -201,10 +201,9 @@ static status grammar_write(json_t *tools, const choice *chosen, tool_request *r
                   "any", calls, "min", 1, "max", several ? TOOL_CALLS_FORCED_MAX : 1, "separator",
                   layout->between, layout->after_all);
     char *text = node ? json_dumps(node, JSON_COMPACT) : NULL;
-    buffer_append_text(&r->grammar, "template\n");
     if (text)
-        buffer_append_text(&r->grammar, text);
-    bool failed = !text || r->grammar.overflow;
+        buffer_append_text(&r->calls, text);
+    bool failed = !text || r->calls.overflow;
     free(text);
     json_decref(node);
     return failed ? error_set(failure, STATUS_NO_MEMORY, "", "no memory for tools") : STATUS_OK;
@@ -249,8 +248,8 @@ status tool_request_parse(const prompt_model *model, const router_settings *sett
     r->format = model->tools;
     r->forced = chosen.forced;
     *shown = tools;
-    if (r->forced)
-        TRY(grammar_write(tools, &chosen, r, failure));
+    if (r->forced || member(body, "response_format"))
+        TRY(calls_write(tools, &chosen, r, failure));
 fail:
     return result;
 }
@@ -259,6 +258,6 @@ void tool_request_close(tool_request *r)
 {
     free(r->names);
     buffer_close(&r->name_bytes);
-    buffer_close(&r->grammar);
+    buffer_close(&r->calls);
     *r = (tool_request){ 0 };
 }

@@ -6,8 +6,9 @@
 // "required" or {"type": "function", "function": {"name": ...}}, the answer is one or more calls
 // (exactly one of the function named), which a grammar makes so: names exist and arguments keep to
 // their schema. Where the model decides, arguments are what it writes: `strict` is taken and has no
-// effect. parallel_tool_calls false ends the answer behind its first call. The template of the
-// model must read `tools`, and the format of its calls must be known (text/tool_calls.h), else
+// effect; but beside a response_format the answer is either calls, held as forced ones are, or what
+// the format says. parallel_tool_calls false ends the answer behind its first call. The template of
+// the model must read `tools`, and the format of its calls must be known (text/tool_calls.h), else
 // tools are refused. `functions` and `function_call`, which tools replaced, are refused by name.
 #pragma once
 
@@ -21,7 +22,9 @@ typedef struct tool_request {
     slice *names;       // [name_count], in name_bytes: functions that exist
     size_t name_count;
     buffer name_bytes;
-    buffer grammar; // where forced: the source of one (text/grammar.h)
+    // The node of a grammar's template (text/grammar.h) that is all its calls, where they are
+    // forced or a response_format stands beside them; else empty.
+    buffer calls;
 } tool_request;
 
 // A forced answer has at most this many calls.

@@ -109,7 +109,7 @@ static void the_choice_says_whether_calls_are_forced(void **state)
     assert_true(r.tools.format == TOOL_FORMAT_HERMES && !r.tools.forced && r.tools.parallel);
     assert_int_equal(r.tools.name_count, 2);
     assert_true(slice_equal(r.tools.names[1], SLICE("g-2")));
-    assert_int_equal(r.tools.grammar.size, 0);
+    assert_int_equal(r.tools.calls.size, 0);
     size_t shown = r.prompts[0].tokens.count;
     request_close(&r);
     r = parsed(BODY ",\"tools\":[" F "," G "],\"tool_choice\":\"none\"}");
@@ -140,8 +140,8 @@ static void forced_calls_have_a_grammar(void **state)
     template_set(hermes);
     tool_request r = forced("\"tool_choice\":\"required\"");
     assert_string_equal(
-        r.grammar.data,
-        "template\n{\"sequence\":[\"<tool_call>\\n\",{\"repeat\":{\"any\":[{\"sequence\":["
+        r.calls.data,
+        "{\"sequence\":[\"<tool_call>\\n\",{\"repeat\":{\"any\":[{\"sequence\":["
         "\"{\\\"name\\\": \\\"f\\\", \\\"arguments\\\": \",{\"json_schema\":{\"type\":\"object\","
         "\"properties\":{},\"additionalProperties\":false}},\"}\"]},{\"sequence\":["
         "\"{\\\"name\\\": \\\"g-2\\\", \\\"arguments\\\": \",{\"json_schema\":{\"properties\":{"
@@ -149,11 +149,11 @@ static void forced_calls_have_a_grammar(void **state)
         "\"separator\":\"\\n</tool_call>\\n<tool_call>\\n\"},\"\\n</tool_call>\"]}");
     tool_request_close(&r);
     r = forced("\"parallel_tool_calls\":false,\"tool_choice\":\"required\"");
-    assert_non_null(strstr(r.grammar.data, "\"max\":1,"));
+    assert_non_null(strstr(r.calls.data, "\"max\":1,"));
     tool_request_close(&r);
     r = forced("\"tool_choice\":" NAMED("g-2"));
-    assert_non_null(strstr(r.grammar.data, "\"max\":1,"));
-    assert_null(strstr(r.grammar.data, "\\\"f\\\""));
+    assert_non_null(strstr(r.calls.data, "\"max\":1,"));
+    assert_null(strstr(r.calls.data, "\\\"f\\\""));
     tool_request_close(&r);
 }
 
@@ -169,8 +169,11 @@ static void forced_calls_of_every_format_match_their_grammar(void **state)
         buffer text = { 0 };
         fixture_model->tools = (tool_format)format;
         tool_request r = forced("\"tool_choice\":\"required\"");
-        if (grammar_compile(buffer_slice(&r.grammar), &g, &failure) != STATUS_OK)
+        buffer_append_text(&text, "template\n");
+        buffer_append_slice(&text, buffer_slice(&r.calls));
+        if (grammar_compile(buffer_slice(&text), &g, &failure) != STATUS_OK)
             fail_msg("%s: %s", l->name, failure.text);
+        buffer_clear(&text);
         buffer_printf(&text, "%s%s\"f\"%s{}%s%s%s\"g-2\"%s{\"a\": -7}%s%s", l->before_all,
                       l->before_name, l->before_arguments, l->after_arguments, l->between,
                       l->before_name, l->before_arguments, l->after_arguments, l->after_all);
@@ -189,6 +192,39 @@ static void forced_calls_of_every_format_match_their_grammar(void **state)
         grammar_release(g);
         tool_request_close(&r);
     }
+}
+
+static void a_format_beside_tools_leaves_the_choice(void **state)
+{
+    (void)state;
+    template_set(hermes);
+    static const char *const formats[] = {
+        "{\"type\":\"json_object\"}",
+        "{\"type\":\"json_schema\",\"json_schema\":{\"name\":\"n\",\"schema\":{\"type\":\"object\","
+        "\"properties\":{\"b\":{\"type\":\"boolean\"}},\"required\":[\"b\"]}}}",
+    };
+    for (int i = 0; i < 2; i++) {
+        char body[800];
+        grammar *g = NULL;
+        snprintf(body, sizeof body, BODY ",\"tools\":[" F "],\"response_format\":%s}", formats[i]);
+        request r = parsed(body);
+        assert_int_equal(grammar_compile(buffer_slice(&r.grammar), &g, NULL), STATUS_OK);
+        assert_int_equal(grammar_match_of(g, SLICE("{\"b\": true}")), GRAMMAR_COMPLETE);
+        assert_int_equal(grammar_match_of(g, SLICE("<tool_call>\n{\"name\": \"f\", \"arguments\": "
+                                                   "{}}\n</tool_call>")),
+                         GRAMMAR_COMPLETE);
+        assert_int_equal(grammar_match_of(g, SLICE("Sure")), GRAMMAR_NO);
+        grammar_release(g);
+        request_close(&r);
+    }
+    refused(BODY ",\"tools\":[" F "],\"tool_choice\":\"required\",\"response_format\":{\"type\":"
+                 "\"json_object\"}}",
+            STATUS_INVALID, "response_format", "right is one");
+    refused(BODY
+            ",\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":{"
+            "\"uniqueItems\":true,\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"array\","
+            "\"uniqueItems\":true}}}}}],\"tool_choice\":\"required\"}",
+            STATUS_UNSUPPORTED, "tools", "uniqueItems");
 }
 
 static void integers_beyond_64_bits_may_stand_in_schemas(void **state)
@@ -239,6 +275,7 @@ int main(void)
         cmocka_unit_test(the_choice_says_whether_calls_are_forced),
         cmocka_unit_test(forced_calls_have_a_grammar),
         cmocka_unit_test(forced_calls_of_every_format_match_their_grammar),
+        cmocka_unit_test(a_format_beside_tools_leaves_the_choice),
         cmocka_unit_test(integers_beyond_64_bits_may_stand_in_schemas),
         cmocka_unit_test(the_prompt_ends_as_asked),
     };
