@@ -270,15 +270,14 @@ static void merge(const backend *b, state into, state later, int count, int size
 
 // values / sum to the output. Adding 0 makes -0 a 0, so that not even the sign of a zero depends on
 // tokens of probability 0.
-static void write_out(const cpu_operation *o, int first_row, int rows, head_range h, state s)
+static void write_out(const cpu_operation *o, const backend *b, int first_row, int rows,
+                      head_range h, state s)
 {
     int size = o->heads.head_size;
     for (int i = 0; i < rows * h.count; i++) {
         float *out = o->y->data + (first_row + i / h.count) * o->y->stride +
                      (int64_t)(h.first + i % h.count) * size;
-        float factor = 1.0f / s.sum[i];
-        for (int d = 0; d < size; d++)
-            out[d] = s.values[(int64_t)i * size + d] * factor + 0.0f;
+        b->level->divide(s.values + (int64_t)i * size, s.sum[i], size, out);
     }
 }
 
@@ -299,7 +298,7 @@ static void run_whole(const cpu_operation *o, const backend *b, const cpu_unit *
         if (split > first)
             merge(b, all, one, count, size);
     }
-    write_out(o, u->first_row, u->rows, h, all);
+    write_out(o, b, u->first_row, u->rows, h, all);
 }
 
 // Some splits of the unit's rows, to be merged when all are there.
@@ -327,7 +326,7 @@ static void run_merge(const cpu_operation *o, const backend *b, const cpu_merge 
     state all = state_at(memcpy(scratch, from, floats * sizeof(float)), count);
     for (int split = 1; split < m->splits; split++)
         merge(b, all, state_at(from + split * stride, count), count, size);
-    write_out(o, m->first_row, m->rows, h, all);
+    write_out(o, b, m->first_row, m->rows, h, all);
 }
 
 static int item_count(const cpu_operation *o, const backend *b, int phase)

@@ -181,29 +181,29 @@ static void score_tiles(const cpu_attention_call *call, const visible *seen, row
     const float *q[CPU_ATTENTION_ROWS];
     int size = call->layout->head_size, heads = call->heads;
     float scale = call->scale * LOG2_E;
-    for (int i = 0; i < call->rows * heads; i++)
-        q[i] = call->q + i / heads * call->q_stride + (int64_t)(i % heads) * size;
+    for (int row = 0, i = 0; row < call->rows; row++)
+        for (int head = 0; head < heads; head++)
+            q[i++] = call->q + row * call->q_stride + (int64_t)head * size;
     for (int tile = 0; tile < CPU_SPLIT_TILES; tile++) {
         int start = tile * CPU_TILE_TOKENS;
         row_range r = rows_seeing(seen, all.to, start, start + CPU_TILE_TOKENS);
-        int last = r.to * heads;
         if (r.from >= r.to)
             continue;
         tensor_type type = call->layout->type;
         const uint8_t *k = call->k[tile];
-        if (type != TENSOR_F32 && last - r.from * heads > DIRECT_ROWS) {
+        if (type != TENSOR_F32 && r.to - r.from > DIRECT_ROWS) {
             widen_tile(type, k, call->v[tile], size * CPU_TILE_TOKENS, k_wide);
             type = TENSOR_F32;
             k = (const uint8_t *)k_wide;
         }
-        for (int i = r.from * heads, count; i < last; i += count) {
-            count = group_of(last - i);
+        for (int i = r.from, count; i < r.to; i += count) {
+            count = group_of(r.to - i);
             kernels_of(type).scores(count, q + i, k, call->v[tile], size, scale,
                                     scores + i * CPU_SPLIT_TOKENS + start);
         }
         if (call->layout->type == TENSOR_F8_E4M3)
-            scale_tile(call, call->k[tile], last - r.from * heads,
-                       scores + r.from * heads * CPU_SPLIT_TOKENS + start);
+            scale_tile(call, call->k[tile], r.to - r.from,
+                       scores + r.from * CPU_SPLIT_TOKENS + start);
     }
 }
 
@@ -212,13 +212,13 @@ static void score_tiles(const cpu_attention_call *call, const visible *seen, row
 static void add_values(const cpu_attention_call *call, const visible *seen, tensor_type type,
                        const uint8_t *const *tiles, row_range all, const float *scores)
 {
-    int size = call->layout->head_size, heads = call->heads;
+    int size = call->layout->head_size;
     type_kernels kernels = kernels_of(type);
-    for (int i = all.from * heads, last = all.to * heads, count; i < last; i += count) {
-        count = group_of(last - i);
-        int first = seen[(i + count - 1) / heads].first, end = seen[i / heads].last;
+    for (int i = all.from, count; i < all.to; i += count) {
+        count = group_of(all.to - i);
+        int first = seen[i + count - 1].first, end = seen[i].last;
         for (int r = i; r < i + count; r++) {
-            visible s = seen[r / heads];
+            visible s = seen[r];
             int to = first < end ? first : s.last;
             if (s.first < to)
                 kernels.values(1, scores + r * CPU_SPLIT_TOKENS, tiles, call->ahead, s.first, to,
@@ -229,9 +229,9 @@ static void add_values(const cpu_attention_call *call, const visible *seen, tens
         kernels.values(count, scores + i * CPU_SPLIT_TOKENS, tiles, call->ahead, first, end, size,
                        call->values + (int64_t)i * size);
         for (int r = i; r < i + count; r++)
-            if (end < seen[r / heads].last)
+            if (end < seen[r].last)
                 kernels.values(1, scores + r * CPU_SPLIT_TOKENS, tiles, call->ahead, end,
-                               seen[r / heads].last, size, call->values + (int64_t)r * size);
+                               seen[r].last, size, call->values + (int64_t)r * size);
     }
 }
 
@@ -239,18 +239,18 @@ static void add_values(const cpu_attention_call *call, const visible *seen, tens
 static void attend_float(const cpu_attention_call *call, const visible *seen, row_range all,
                          const attention_room *room)
 {
-    int size = call->layout->head_size, heads = call->heads;
+    int size = call->layout->head_size;
     tensor_type type = call->layout->type;
     const uint8_t *tiles[CPU_SPLIT_TILES];
     score_tiles(call, seen, all, room->floats, room->scores);
-    for (int i = all.from * heads; i < all.to * heads; i++) {
-        float *scores = room->scores + i * CPU_SPLIT_TOKENS;
-        row_range own = tiles_of(seen[i / heads]);
-        soften(scores, seen[i / heads], &call->maximum[i], &call->sum[i]);
-        for (int tile = own.from; type == TENSOR_F8_E4M3 && tile < own.to; tile++)
-            scale_tile(call, call->v[tile], 1, scores + tile * CPU_TILE_TOKENS);
+    soften(call, seen, all, room->scores);
+    for (int i = all.from; type == TENSOR_F8_E4M3 && i < all.to; i++) {
+        row_range own = tiles_of(seen[i]);
+        for (int tile = own.from; tile < own.to; tile++)
+            scale_tile(call, call->v[tile], 1,
+                       room->scores + i * CPU_SPLIT_TOKENS + tile * CPU_TILE_TOKENS);
     }
-    bool widens = type != TENSOR_F32 && (all.to - all.from) * heads > DIRECT_ROWS;
+    bool widens = type != TENSOR_F32 && all.to - all.from > DIRECT_ROWS;
     for (int tile = 0; tile < CPU_SPLIT_TILES; tile++) {
         float *wide = room->floats + tile * CPU_TILE_TOKENS * size;
         tiles[tile] = widens ? (const uint8_t *)wide : call->v[tile];

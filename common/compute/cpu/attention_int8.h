@@ -134,15 +134,15 @@ PAIR_KERNELS(words, true)
 static void score_tile_int8(const cpu_attention_call *call, int tile, row_range r, const int16_t *q,
                             const float *factors, int16_t *wide, float *scores)
 {
-    int size = call->layout->head_size, heads = call->heads, last = r.to * heads;
+    int size = call->layout->head_size;
     const uint8_t *k = call->k[tile], *ahead = call->v[tile];
     const uint16_t *scales = cpu_tile_scales(call->layout, k);
-    bool widens = last - r.from * heads > DIRECT_ROWS;
+    bool widens = r.to - r.from > DIRECT_ROWS;
     prefetch((const uint8_t *)cpu_tile_scales(call->layout, ahead), LINE_BYTES);
     if (widens)
         widen_pairs(k, ahead, size * CPU_TILE_TOKENS, wide);
-    for (int i = r.from * heads, count; i < last; i += count) {
-        count = group_of(last - i);
+    for (int i = r.from, count; i < r.to; i += count) {
+        count = group_of(r.to - i);
         float *to = scores + i * CPU_SPLIT_TOKENS + tile * CPU_TILE_TOKENS;
         if (widens)
             score_words(count, q + i * size, factors + i, wide, scales, ahead, size, to);
@@ -173,9 +173,9 @@ static float weigh_int8(const cpu_attention_call *call, visible seen, float *p, 
 static void sum_tiles_int8(const cpu_attention_call *call, const visible *seen, row_range all,
                            const int16_t *p, const float *factors, int16_t *wide)
 {
-    int size = call->layout->head_size, heads = call->heads;
+    int size = call->layout->head_size;
     const void *tiles[CPU_SPLIT_TILES];
-    bool widens = (all.to - all.from) * heads > DIRECT_ROWS;
+    bool widens = all.to - all.from > DIRECT_ROWS;
     for (int tile = 0; tile < CPU_SPLIT_TILES; tile++) {
         tiles[tile] = call->v[tile];
         if (call->v[tile] == NULL)
@@ -187,9 +187,9 @@ static void sum_tiles_int8(const cpu_attention_call *call, const visible *seen, 
             tiles[tile] = to;
         }
     }
-    for (int i = all.from * heads, last = all.to * heads, count; i < last; i += count) {
-        count = group_of(last - i);
-        int from = tiles_of(seen[i / heads]).from, to = tiles_of(seen[(i + count - 1) / heads]).to;
+    for (int i = all.from, count; i < all.to; i += count) {
+        count = group_of(all.to - i);
+        int from = tiles_of(seen[i]).from, to = tiles_of(seen[i + count - 1]).to;
         (widens ? sum_words : sum_bytes)(count, p + i * CPU_SPLIT_TOKENS, factors + i, tiles,
                                          call->ahead, from, to, size,
                                          call->values + (int64_t)i * size);
@@ -201,21 +201,19 @@ static void attend_int8(const cpu_attention_call *call, const visible *seen, row
 {
     float factors[CPU_ATTENTION_ROWS];
     int size = call->layout->head_size, heads = call->heads;
-    int first = all.from * heads, last = all.to * heads;
-    for (int i = first; i < last; i++) {
+    for (int i = all.from; i < all.to; i++) {
         const float *q = call->q + i / heads * call->q_stride + (int64_t)(i % heads) * size;
         factors[i] = round_to_16(q, size, room->q + i * size) * call->scale * LOG2_E;
     }
     for (int tile = 0; tile < CPU_SPLIT_TILES; tile++) {
         int start = tile * CPU_TILE_TOKENS;
-        row_range r = rows_seeing(seen, call->rows, start, start + CPU_TILE_TOKENS);
+        row_range r = rows_seeing(seen, all.to, start, start + CPU_TILE_TOKENS);
         if (r.from < r.to)
             score_tile_int8(call, tile, r, room->q, factors, room->words, room->scores);
     }
-    for (int i = first; i < last; i++) {
-        float *scores = room->scores + i * CPU_SPLIT_TOKENS;
-        soften(scores, seen[i / heads], &call->maximum[i], &call->sum[i]);
-        factors[i] = weigh_int8(call, seen[i / heads], scores, room->p + i * CPU_SPLIT_TOKENS);
-    }
+    soften(call, seen, all, room->scores);
+    for (int i = all.from; i < all.to; i++)
+        factors[i] = weigh_int8(call, seen[i], room->scores + i * CPU_SPLIT_TOKENS,
+                                room->p + i * CPU_SPLIT_TOKENS);
     sum_tiles_int8(call, seen, all, room->p, factors, room->words);
 }

@@ -15,9 +15,12 @@ static void LEVEL(attention)(const cpu_attention_call *call)
     visible seen[CPU_ATTENTION_ROWS];
     int size = call->layout->head_size, count = call->rows * call->heads;
     attention_room room = room_of(call->scratch);
-    for (int row = 0; row < call->rows; row++)
-        seen[row] = tokens_seen(call, row);
-    row_range all = rows_seeing(seen, call->rows, 0, CPU_SPLIT_TOKENS);
+    for (int row = 0, i = 0; row < call->rows; row++) {
+        visible tokens = tokens_seen(call, row);
+        for (int head = 0; head < call->heads; head++)
+            seen[i++] = tokens;
+    }
+    row_range all = rows_seeing(seen, count, 0, CPU_SPLIT_TOKENS);
     for (int i = 0; i < count; i++) {
         call->maximum[i] = -INFINITY;
         call->sum[i] = 0;
@@ -31,6 +34,14 @@ static void LEVEL(attention)(const cpu_attention_call *call)
         attend_int8(call, seen, all, &room);
     else
         attend_float(call, seen, all, &room);
+}
+
+// Adding 0 makes -0 a 0.
+static void LEVEL(divide)(const float *x, float sum, int size, float *y)
+{
+    vf factor = vf_set(1.0f / sum);
+    for (int d = 0; d < size; d += VF_LANES)
+        vf_store(y + d, vf_add(vf_mul(vf_load(x + d), factor), vf_set(0)));
 }
 
 static void LEVEL(merge)(int count, int size, float *maximum, float *sum, float *values,

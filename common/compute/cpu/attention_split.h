@@ -67,7 +67,8 @@ static inline vf vf_exp2(vf x)
 
 // ---- one split --------------------------------------------------------------------------------
 
-// What one query row may look at: nothing behind itself, nothing before its window.
+// What one query row may look at: nothing behind itself, nothing before its window. There is one
+// for each pair of row and head, which are called rows below.
 typedef struct visible {
     int first, last; // tokens of the split: first <= t < last
 } visible;
@@ -94,26 +95,54 @@ static row_range tiles_of(visible seen)
                         (seen.last + CPU_TILE_TOKENS - 1) / CPU_TILE_TOKENS };
 }
 
-// Scores of one row to 2 to the power of their distance from the largest; those of its tiles'
-// tokens that it does not see become 0.
-static void soften(float *scores, visible seen, float *maximum, float *sum)
+// x, tokens t .. of the split, with minus infinity in place of those that are not seen, whatever
+// they are.
+static inline vf hide(vf x, int t, visible seen)
+{
+    static const float lanes[] = { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15 };
+    vf token = vf_add(vf_load(lanes), vf_set((float)t));
+    vf inside = vf_min(vf_sub(token, vf_set((float)seen.first)),
+                       vf_sub(vf_set((float)(seen.last - 1)), token)); // negative where it is not
+    vf limit = vf_mul(vf_add(inside, vf_set(0.5f)), vf_set(INFINITY));
+    return vf_min(limit, vf_zero_where_less(inside, vf_set(0), x));
+}
+
+// The largest score of one row; those of its tiles' tokens that it does not see are hidden.
+static float largest_score(float *scores, visible seen)
 {
     int from = tiles_of(seen).from * CPU_TILE_TOKENS, to = tiles_of(seen).to * CPU_TILE_TOKENS;
-    for (int t = from; t < seen.first; t++)
-        scores[t] = -INFINITY;
-    for (int t = seen.last; t < to; t++)
-        scores[t] = -INFINITY;
+    for (int t = from; t < seen.first; t += VF_LANES)
+        vf_store(scores + t, hide(vf_load(scores + t), t, seen));
+    for (int t = seen.last / VF_LANES * VF_LANES; t < to; t += VF_LANES)
+        vf_store(scores + t, hide(vf_load(scores + t), t, seen));
     vf most = vf_load(scores + from);
     for (int t = from + VF_LANES; t < to; t += VF_LANES)
         most = vf_max(most, vf_load(scores + t));
-    *maximum = vf_largest(most);
-    vf total = vf_set(0), largest = vf_set(*maximum);
+    return vf_largest(most);
+}
+
+// Scores of one row to 2 to the power of their distance from the largest; returns their sum.
+static float soften_row(float *scores, visible seen, float maximum)
+{
+    int from = tiles_of(seen).from * CPU_TILE_TOKENS, to = tiles_of(seen).to * CPU_TILE_TOKENS;
+    vf total = vf_set(0), largest = vf_set(maximum);
     for (int t = from; t < to; t += VF_LANES) {
         vf p = vf_exp2(vf_sub(vf_load(scores + t), largest));
         vf_store(scores + t, p);
         total = vf_add(total, p);
     }
-    *sum = vf_sum(total);
+    return vf_sum(total);
+}
+
+// Scores of all rows to probabilities that are not divided by their sum yet. Maxima first: a row
+// alone is one long chain, which the processor would wait for.
+static void soften(const cpu_attention_call *call, const visible *seen, row_range all,
+                   float *scores)
+{
+    for (int i = all.from; i < all.to; i++)
+        call->maximum[i] = largest_score(scores + i * CPU_SPLIT_TOKENS, seen[i]);
+    for (int i = all.from; i < all.to; i++)
+        call->sum[i] = soften_row(scores + i * CPU_SPLIT_TOKENS, seen[i], call->maximum[i]);
 }
 
 // Rows ascend in position, so those that see nothing of a run of tokens are at either end.

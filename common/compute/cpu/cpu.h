@@ -147,6 +147,8 @@ typedef struct cpu_level {
     // `attention` leaves them: 16 floats are readable from any maximum on.
     void (*merge)(int count, int size, float *maximum, float *sum, float *values,
                   const float *later_maximum, const float *later_sum, const float *later_values);
+    // y = x / sum + 0, for `size` values of one row, a multiple of 16.
+    void (*divide)(const float *x, float sum, int size, float *y);
     // The largest of l[0..count); unspecified where one of them is a NaN.
     float (*largest)(const float *l, int count);
     // weights[i] = exp((l[i] - maximum) * factor); returns their sum, a NaN

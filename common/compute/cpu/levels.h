@@ -49,9 +49,10 @@ void cpu_wide_avx512(const cpu_wide_call *call);
         .name = #level, .tile_rows = CPU_##LEVEL_NAME##_TILE_ROWS,                                 \
         .row_block = CPU_##LEVEL_NAME##_ROW_BLOCK, .norm = norm_##level, .rotate = rotate_##level, \
         .quantise = quantise_##level, .halve = halve_##level, .finish = finish_##level,            \
-        .attention = attention_##level, .merge = merge_##level, .largest = largest_##level,        \
-        .weigh = weigh_##level, .f32 = cpu_f32_##level, .f16 = cpu_f16_##level,                    \
-        .bf16 = cpu_bf16_##level, .q4_0 = cpu_q4_0_##level, .q4_1 = cpu_q4_1_##level,              \
-        .q5_0 = cpu_q5_0_##level, .q5_1 = cpu_q5_1_##level, .q8_0 = cpu_q8_0_##level,              \
-        .q4_k = cpu_q4_k_##level, .q5_k = cpu_q5_k_##level, .q6_k = cpu_q6_k_##level, __VA_ARGS__  \
+        .attention = attention_##level, .merge = merge_##level, .divide = divide_##level,          \
+        .largest = largest_##level, .weigh = weigh_##level, .f32 = cpu_f32_##level,                \
+        .f16 = cpu_f16_##level, .bf16 = cpu_bf16_##level, .q4_0 = cpu_q4_0_##level,                \
+        .q4_1 = cpu_q4_1_##level, .q5_0 = cpu_q5_0_##level, .q5_1 = cpu_q5_1_##level,              \
+        .q8_0 = cpu_q8_0_##level, .q4_k = cpu_q4_k_##level, .q5_k = cpu_q5_k_##level,              \
+        .q6_k = cpu_q6_k_##level, __VA_ARGS__                                                      \
     }
