@@ -6,12 +6,11 @@
 The tables are the documentation: a row is (fields of the body, status, code, param)."""
 import json
 import os
-import socket
 import sys
-import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from fakes import FakeCluster  # noqa: E402
+from raw_http import body, request_bytes, talk  # noqa: E402
 from cluster import check, main  # noqa: E402
 
 UNSUPPORTED = "unsupported_parameter"
@@ -71,13 +70,6 @@ ROWS = [
     ("chat/completions", {"messages": [{"content": "x"}]}, 400, None, "messages[0].role"), ("chat/completions", {"messages": [1]}, 400, None, "messages[0]"),
     ("chat/completions", {"model": "other"}, 404, "model_not_found", "model"),
 ]
-
-
-def body(cluster, route, **more):
-    asked = {"model": cluster.model_name(), "max_tokens": 2}
-    asked.update({"prompt": "abc"} if route == "completions" else {"messages": [{"role": "user", "content": "abc"}]})
-    asked.update(more)
-    return asked
 
 
 def expect(cluster, route, asked, status, code, param):
@@ -144,33 +136,6 @@ def surroundings(cluster):
         code, headers, data = cluster.request(method, path, good if method != "GET" else None, headers={"Content-Type": kind} if kind else None)
         check(code == status and json.loads(data)["error"]["message"], f"{method} {path} {kind}: {code} {data[:200]}")
         check(code != 405 or headers["Allow"], f"{method} {path}: {headers}")
-
-
-def talk(cluster, pieces, half=False, pause=0.0, seconds=10):
-    """Send bytes as they are, and read until the router closes, or a whole answer is there."""
-    got = b""
-    with socket.create_connection((cluster.router_host, cluster.http_port), timeout=seconds) as s:
-        try:
-            for piece in pieces:
-                s.sendall(piece)
-                time.sleep(pause)
-            if half:
-                s.shutdown(socket.SHUT_WR)
-            while True:
-                data = s.recv(65536)
-                if not data:
-                    break
-                got += data
-        except OSError:
-            pass
-    return got
-
-
-def request_bytes(cluster, fields=b"", data=None, route=b"/v1/completions", close=True):
-    data = json.dumps(body(cluster, "completions")).encode() if data is None else data
-    end = b"Connection: close\r\n" if close else b""
-    return (b"POST " + route + b" HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n" + end + fields +
-            (b"" if b"Transfer-Encoding" in fields else b"Content-Length: %d\r\n" % len(data)) + b"\r\n" + data)
 
 
 def framing(cluster):

@@ -3,6 +3,7 @@
 # limit: 240
 """A prompt that is echoed with its log-probabilities on a real cluster: the same numbers as when the text was drawn, whoever computes it,
 whatever is known already, and when the worker dies over it."""
+import json
 import os
 import sys
 import threading
@@ -54,6 +55,24 @@ def drawn_and_scored_are_equal(cluster):
     return PROMPT + text, ask(cluster, prompt=PROMPT + text, echo=True, logprobs=2)["choices"][0]
 
 
+def b007_scores_alone(cluster):
+    """max_tokens 0: with log-probabilities and without, streamed, with n, with ids; nothing is generated, and JSON has no infinity."""
+    def strict(name):
+        raise ValueError(name)
+    for more in ({}, {"logprobs": 1}, {"logprobs": 5, "top_k": 1}, {"logprobs": 1, "n": 2}, {"logprobs": 1, "prompt": [504, 2365, 28]}):
+        asked = {"model": cluster.model_name(), "prompt": "The answer: Yes", "echo": True, "max_tokens": 0, **more}
+        code, _, data = cluster.request("POST", "/v1/completions", asked)
+        answer = json.loads(data, parse_constant=strict)
+        check(code == 200 and answer["usage"]["completion_tokens"] == 0, f"{more}: {answer}")
+        for choice in answer["choices"]:
+            check(choice["finish_reason"] == "length" and ("prompt" in more or choice["text"] == "The answer: Yes"), f"{more}: {choice}")
+            check("logprobs" not in more or len(scores_of(choice)["tokens"]) == answer["usage"]["prompt_tokens"], f"{more}: {choice}")
+        events = cluster.stream("/v1/completions", {**asked, "stream": True})
+        check(events[-1] == "[DONE]", f"{events}")
+        check("".join(e["choices"][0]["text"] for e in events[:-1] if e["choices"][0]["index"] == 0) == answer["choices"][0]["text"], f"{events}")
+    cluster.json("POST", "/v1/completions", {"model": cluster.model_name(), "prompt": "x", "max_tokens": 0}, expect=400)
+
+
 def text_alone(cluster):
     check(ask(cluster, echo=True)["choices"][0]["text"] == PROMPT, "the prompt alone")
     two = ask(cluster, prompt=["One", "Two and"], echo=True, max_tokens=2, n=2, logprobs=0)
@@ -81,6 +100,8 @@ def test():
     with Cluster(1, 1) as cluster:
         text, expected = drawn_and_scored_are_equal(cluster)
         print("drawn and scored are equal")
+        b007_scores_alone(cluster)
+        print("scores alone are right")
         text_alone(cluster)
         print("text alone is right")
         a_killed_worker_changes_nothing(cluster, text, expected)
