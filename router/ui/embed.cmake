@@ -1,7 +1,7 @@
 # Turns the files of router/ui/ into one C source of the router module, so that the page needs no files at run time.
 # Run as a script (cmake -DOUTPUT=... -DFOLDER=... -P embed.cmake) it writes that source; included, it adds the build step.
 # index.html is served at /, the others at /ui/NAME.
-set(UI_FILES index.html page.css page.js dom.js api.js picture.js charts.js requests.js prompt.js icon.svg)
+set(UI_FILES index.html page.css page.js dom.js api.js picture.js charts.js guesses.js requests.js prompt.js icon.svg)
 if(CMAKE_SCRIPT_MODE_FILE)
     set(type_html "text/html; charset=utf-8")
     set(type_css "text/css; charset=utf-8")

@@ -3,6 +3,7 @@ import { get, html, say, count, rate, time, bytes, long, plural } from './dom.js
 import { json, setKey, onKeyWanted } from './api.js';
 import * as picture from './picture.js';
 import * as charts from './charts.js';
+import * as guesses from './guesses.js';
 import * as requests from './requests.js';
 import * as prompt from './prompt.js';
 
@@ -89,6 +90,7 @@ function draw() {
   tiles(now);
   picture.show(state, now);
   picture.table(state);
+  guesses.show(state);
   requests.show(recent, state.models.length > 1);
   charts.show();
 }
