@@ -1,14 +1,7 @@
-#include "router/tools.h"
+#include "router/request_private.h"
 
 #include <stdio.h>
 #include <stdlib.h>
-
-// A member with null taken for absence.
-static json_t *member(json_t *object, const char *name)
-{
-    json_t *value = json_object_get(object, name);
-    return json_is_null(value) ? NULL : value;
-}
 
 static slice text_of(json_t *string)
 {
@@ -43,9 +36,11 @@ static status refuse(error *failure, size_t index, const char *field, const char
 
 static status function_check(json_t *tool, size_t index, error *failure)
 {
-    json_t *type = member(tool, "type"), *function = member(tool, "function");
-    json_t *name = member(function, "name"), *parameters = member(function, "parameters");
-    json_t *description = member(function, "description"), *strict = member(function, "strict");
+    json_t *type = request_member(tool, "type"), *function = request_member(tool, "function");
+    json_t *name = request_member(function, "name"),
+           *parameters = request_member(function, "parameters");
+    json_t *description = request_member(function, "description"),
+           *strict = request_member(function, "strict");
     if (!json_is_object(tool))
         return refuse(failure, index, "", "must be an object with type and function");
     if (!is_text(type, "function"))
@@ -61,7 +56,7 @@ static status function_check(json_t *tool, size_t index, error *failure)
         return refuse(failure, index, ".function.strict", "must be true or false");
     if (parameters && !json_is_object(parameters))
         return refuse(failure, index, ".function.parameters", "must be a JSON Schema object");
-    json_t *kind = member(parameters, "type");
+    json_t *kind = request_member(parameters, "type");
     if (kind && !is_text(kind, "object"))
         return refuse(failure, index, ".function.parameters.type", "must be \"object\"");
     return STATUS_OK;
@@ -125,13 +120,14 @@ typedef struct choice {
 
 static status choice_parse(json_t *body, const tool_request *r, choice *chosen, error *failure)
 {
-    json_t *value = member(body, "tool_choice");
-    json_t *function = member(value, "function"), *name = member(function, "name");
+    json_t *value = request_member(body, "tool_choice");
+    json_t *function = request_member(value, "function"), *name = request_member(function, "name");
     *chosen = (choice){ .none = is_text(value, "none"), .forced = is_text(value, "required") };
     if (!value || chosen->none || is_text(value, "auto"))
         return STATUS_OK;
-    if (!chosen->forced && (!json_is_object(value) || !is_text(member(value, "type"), "function") ||
-                            !json_is_string(name)))
+    if (!chosen->forced &&
+        (!json_is_object(value) || !is_text(request_member(value, "type"), "function") ||
+         !json_is_string(name)))
         return error_set(failure, STATUS_INVALID, "tool_choice",
                          "tool_choice must be \"none\", \"auto\", \"required\" or {\"type\": "
                          "\"function\", \"function\": {\"name\": ...}}");
@@ -155,7 +151,7 @@ static status choice_parse(json_t *body, const tool_request *r, choice *chosen, 
 // Arguments are an object, whether the schema says it or not; without a schema they are empty.
 static json_t *schema_of(json_t *function)
 {
-    json_t *parameters = member(function, "parameters");
+    json_t *parameters = request_member(function, "parameters");
     if (!parameters)
         return json_pack("{s:s, s:{}, s:b}", "type", "object", "properties", "additionalProperties",
                          0);
@@ -231,7 +227,8 @@ status tool_request_parse(const prompt_model *model, const router_settings *sett
 {
     status result = STATUS_OK;
     choice chosen = { 0 };
-    json_t *tools = member(body, "tools"), *parallel = member(body, "parallel_tool_calls");
+    json_t *tools = request_member(body, "tools"),
+           *parallel = request_member(body, "parallel_tool_calls");
     *r = (tool_request){ .parallel = !parallel || json_is_true(parallel) };
     *shown = NULL;
     if (parallel && !json_is_boolean(parallel))
@@ -248,7 +245,7 @@ status tool_request_parse(const prompt_model *model, const router_settings *sett
     r->format = model->tools;
     r->forced = chosen.forced;
     *shown = tools;
-    if (r->forced || member(body, "response_format"))
+    if (r->forced || request_member(body, "response_format"))
         TRY(calls_write(tools, &chosen, r, failure));
 fail:
     return result;

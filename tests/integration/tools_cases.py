@@ -101,6 +101,28 @@ def endings(cluster):
     check(both["error"]["param"] == "continue_final_message", f"{both}")
 
 
+def calls_in_messages(cluster):
+    """The same through /v1/messages: blocks of type tool_use, whole and streamed; and a result on the way back."""
+    tool = {"name": "get_weather", "input_schema": F["function"]["parameters"]}
+    body = dict(model=cluster.model_name(), max_tokens=400, temperature=0, tools=[tool], messages=[{"role": "user", "content": f"Hm.\n{CALL}"}],
+                tool_choice={"type": "auto", "disable_parallel_tool_use": True})
+    whole = cluster.json("POST", "/v1/messages", body)
+    kinds = [b["type"] for b in whole["content"]]
+    check(kinds == ["text", "tool_use"] and whole["stop_reason"] == "tool_use", f"{whole}")
+    call = whole["content"][1]
+    check(call["name"] == "get_weather" and call["input"] == {"city": 'Oslo } "x" 天気'}, f"{call}")
+    events = cluster.stream("/v1/messages", body)
+    started = [e["content_block"]["type"] for e in events if e["type"] == "content_block_start"]
+    joined = "".join(e["delta"].get("partial_json", "") for e in events if e["type"] == "content_block_delta")
+    check(started == kinds and json.loads(joined) == call["input"], f"{events}")
+    check([e["delta"]["stop_reason"] for e in events if e["type"] == "message_delta"] == ["tool_use"], f"{events}")
+    talk = body["messages"] + [{"role": "assistant", "content": whole["content"]},
+                               {"role": "user", "content": [{"type": "tool_result", "tool_use_id": call["id"], "content": "4 degrees"}]}]
+    last = cluster.json("POST", "/v1/messages", dict(body, messages=talk, max_tokens=1))
+    plain = ask(cluster, "4 degrees", max_tokens=1)["usage"]["prompt_tokens"]
+    check(last["usage"]["input_tokens"] + last["usage"]["cache_read_input_tokens"] == plain, f"the result is what the model sees: {last}")
+
+
 def b004_deep_schemas_of_tools_are_refused(cluster):
     for depth in (63, 1000, 100000):
         schema = '{"properties":{"a":' * depth + "{}" + "}}" * depth
@@ -227,7 +249,7 @@ def test():
         strict = [b038_a_template_that_refuses_is_a_fault_of_the_request]
         no_cluster = [b042_a_template_that_does_not_compile_stops_the_start]
         named = [case for name, case in sorted(globals().items()) if name.startswith("b0") and case not in strict + no_cluster]
-        with_template(folder, ECHO, [tool_calls, thought, endings] + named)
+        with_template(folder, ECHO, [tool_calls, calls_in_messages, thought, endings] + named)
         with_template(folder, STRICT, strict)
         no_cluster[0](folder)
 
