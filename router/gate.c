@@ -352,16 +352,19 @@ static status listeners_open(gate *g, error *failure)
     http_hooks hooks = { on_head, on_answered }, operators = { on_operators_head, on_answered };
     size_t count = router_route_count;
     status result = STATUS_OK;
+    if (s->admin_listen.count > 0 && !routes_split(g, &count))
+        return error_set(failure, STATUS_NO_MEMORY, "", "no memory for the routes");
+    TRY(http_server_open(r->loop, &s->http, g->routes ? g->routes : router_routes, count, &hooks, r,
+                         &g->server, failure));
     if (s->admin_listen.count > 0) {
         g->admin_settings = s->http;
         g->admin_settings.listen = s->admin_listen;
-        TRY(http_server_open(r->loop, &g->admin_settings, router_routes, router_route_count,
-                             &operators, r, &g->admin_server, failure));
-        if (!routes_split(g, &count))
-            return error_set(failure, STATUS_NO_MEMORY, "", "no memory for the routes");
+        result = http_server_open(r->loop, &g->admin_settings, router_routes, router_route_count,
+                                  &operators, r, &g->admin_server, failure);
+        if (result != STATUS_OK)
+            error_prefix(failure, "http.admin_listen");
+        TRY(result);
     }
-    TRY(http_server_open(r->loop, &s->http, g->routes ? g->routes : router_routes, count, &hooks, r,
-                         &g->server, failure));
     for (size_t i = 0; http_server_address(g->server, i); i++)
         log_info("router", "listening %s %s", http_server_secure(g->server) ? "https" : "http",
                  http_server_address(g->server, i));

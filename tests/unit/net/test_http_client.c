@@ -1,0 +1,112 @@
+// The client that waits, against the server.
+#include "http_fixture.h"
+
+#include "net/http_client.h"
+
+#include <signal.h>
+
+static volatile sig_atomic_t stop;
+static char url[64];
+
+static void on_alarm(int number)
+{
+    (void)number;
+    stop = 1;
+}
+
+static status ask(const char *method, const char *path, slice body, int *code, buffer *answer,
+                  int *pieces)
+{
+    http_client_options options = { .url = url, .patience_s = 5, .stop = &stop };
+    http_client *c = NULL;
+    error failure;
+    bool done = false;
+    stop = 0;
+    *pieces = 0;
+    buffer_clear(answer);
+    snprintf(url, sizeof url, "http://%s/", http_server_address(server, 0));
+    status result = http_client_open(&options, &c, &failure);
+    if (result == STATUS_OK)
+        result = http_client_send(c, method, path, SLICE("X-Key: yes\r\n"), body, code, &failure);
+    while (result == STATUS_OK && !done) {
+        result = http_client_read(c, answer, &done, &failure);
+        *pieces += !done;
+    }
+    http_client_close(c);
+    return result;
+}
+
+static void answers_come_whole_and_in_chunks(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *method, *path, *body;
+        int code;
+        const char *answer; // NULL: anything
+    } cases[] = { { "GET", "/hello", "", 200, "hello" },
+                  { "POST", "/echo", "{\"a\":1}", 200, "{\"a\":1}" },
+                  { "POST", "/secret", "[]", 200, "[]" },
+                  { "GET", "/stream", "", 200, "data: x\n\ndata: x\n\ndata: x\n\n" },
+                  { "GET", "/rest/", "", 404, NULL },
+                  { "GET", "/echo", "", 405, NULL } };
+    buffer answer = { 0 };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        int code = 0, pieces;
+        assert_int_equal(
+            ask(cases[i].method, cases[i].path, slice_of(cases[i].body), &code, &answer, &pieces),
+            STATUS_OK);
+        assert_int_equal(code, cases[i].code);
+        assert_true(pieces >= 1);
+        if (cases[i].answer)
+            assert_string_equal(answer.data, cases[i].answer);
+        else
+            assert_memory_equal(answer.data, "{\"error\":", 9);
+    }
+    assert_int_equal(ask("GET", "/big", SLICE(""), &(int){ 0 }, &answer, &(int){ 0 }), STATUS_OK);
+    assert_int_equal(answer.size, 60000);
+    buffer_close(&answer);
+}
+
+static void a_signal_ends_the_waiting(void **state)
+{
+    (void)state;
+    struct sigaction action = { .sa_handler = on_alarm };
+    buffer answer = { 0 };
+    int code, pieces, before = atomic_load(&closes);
+    sigaction(SIGALRM, &action, NULL);
+    ualarm(100000, 0);
+    assert_int_equal(ask("GET", "/never", SLICE(""), &code, &answer, &pieces), STATUS_CANCELLED);
+    wait_for(&closes, before + 1); // and the server knows
+    buffer_close(&answer);
+}
+
+static void what_is_no_router_is_a_sentence(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *url;
+        status code;
+    } cases[] = { { "ftp://a", STATUS_INVALID },
+                  { "127.0.0.1:80", STATUS_INVALID },
+                  { "http://a:b", STATUS_INVALID },
+                  { "http://127.0.0.1:1", STATUS_UNAVAILABLE },
+                  { "https://127.0.0.1:1", STATUS_UNAVAILABLE } };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        http_client_options options = { .url = cases[i].url };
+        http_client *c = NULL;
+        error failure = { 0 };
+        assert_int_equal(http_client_open(&options, &c, &failure), cases[i].code);
+        assert_null(c);
+        assert_true(failure.text[0] != 0);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(answers_come_whole_and_in_chunks),
+        cmocka_unit_test(a_signal_ends_the_waiting),
+        cmocka_unit_test(what_is_no_router_is_a_sentence),
+    };
+    return cmocka_run_group_tests(tests, server_start, server_stop);
+}
