@@ -180,7 +180,8 @@ def over_tls(folder):
         return
     certificate(folder, "first")
     certificate(folder, "second")
-    with TlsCluster(folder, "first", router=[f"http.certificate={folder}/first.pem", f"http.certificate_key={folder}/first.key"]) as cluster:
+    with TlsCluster(folder, "first", router=[f"http.certificate={folder}/first.pem", f"http.certificate_key={folder}/first.key",
+                                             "http.handshake_deadline=60s"]) as cluster:
         cluster.fake("decode", "d1", answer=20)
         for host in ("localhost", "127.0.0.1"):
             url = f"https://{host}:{cluster.http_port}"
