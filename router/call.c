@@ -57,11 +57,6 @@ static timeline *call_timeline(call *c)
 
 // ---- the end ----------------------------------------------------------------------------------
 
-static double seconds(uint64_t from, uint64_t to)
-{
-    return from && to > from ? (double)(to - from) / 1e6 : 0;
-}
-
 static void end_note(call *c, const char *outcome, bool finished)
 {
     router_metrics *m = c->dispatcher->router->metrics;
@@ -81,14 +76,16 @@ static void end_note(call *c, const char *outcome, bool finished)
     gate_settle(c->dispatcher->router->gate, &c->hold, attempts ? usage.prompt : 0,
                 usage.generated);
     if (finished)
-        router_metrics_observe(m, ROUTER_METRIC_REQUEST_TIME, model, seconds(c->arrived_us, now));
+        router_metrics_observe(m, ROUTER_METRIC_REQUEST_TIME, model,
+                               timeline_seconds(c->arrived_us, now));
     log_info("request",
              "%s outcome %s prompt_tokens %" PRIu64 " cached_tokens %" PRIu64 " tokens %" PRIu64
              " choices %zu attempts %u prefill %s decode %s first_token_ms %.1f total_ms %.1f",
              c->id, outcome, usage.prompt, usage.cached, usage.generated, c->choice_count, attempts,
              t && t->prefill_worker[0] ? t->prefill_worker : "-",
              t && t->decode_worker[0] ? t->decode_worker : "-",
-             seconds(c->arrived_us, c->first_token_us) * 1000, seconds(c->arrived_us, now) * 1000);
+             timeline_seconds(c->arrived_us, c->first_token_us) * 1000,
+             timeline_seconds(c->arrived_us, now) * 1000);
 }
 
 // The call is over, whatever is left of it: what its exchanges held finds another use.
@@ -440,7 +437,7 @@ void call_progress(call *c, exchange *x)
         c->first_token_us = x->first_token_us;
         router_metrics_observe(c->dispatcher->router->metrics, ROUTER_METRIC_TTFT,
                                c->request.model->prompt.identity.name,
-                               seconds(c->arrived_us, c->first_token_us));
+                               timeline_seconds(c->arrived_us, c->first_token_us));
     }
     if (c->http && c->request.stream)
         deliver_stream(c, x);

@@ -111,11 +111,6 @@ void exchange_close(exchange *x)
 
 // ---- the end ----------------------------------------------------------------------------------
 
-static double seconds(uint64_t from, uint64_t to)
-{
-    return from && to > from ? (double)(to - from) / 1e6 : 0;
-}
-
 // Histograms of a sequence, and its tokens.
 static void metrics_note(exchange *x, const timeline *t, bool finished)
 {
@@ -133,13 +128,14 @@ static void metrics_note(exchange *x, const timeline *t, bool finished)
         return;
     if (billed > 1)
         router_metrics_observe(m, ROUTER_METRIC_TOKEN_TIME, model,
-                               seconds(x->first_token_us, x->last_token_us) / (double)(billed - 1));
+                               timeline_seconds(x->first_token_us, x->last_token_us) /
+                                   (double)(billed - 1));
     if (t->prefill_begun && t->prefill_done)
         router_metrics_observe(m, ROUTER_METRIC_PREFILL_TIME, NULL,
-                               seconds(t->prefill_begun, t->prefill_done));
+                               timeline_seconds(t->prefill_begun, t->prefill_done));
     if (t->prefill_worker[0] && t->prefill_done && t->first_step)
         router_metrics_observe(m, ROUTER_METRIC_HANDOFF_TIME, NULL,
-                               seconds(t->prefill_done, t->first_step));
+                               timeline_seconds(t->prefill_done, t->first_step));
 }
 
 static void fresh_leave(exchange *x)

@@ -119,3 +119,8 @@ void history_render_newest(const history *h, size_t limit, buffer *out)
     }
     buffer_append_byte(out, ']');
 }
+
+double timeline_seconds(uint64_t from, uint64_t to)
+{
+    return from && to > from ? (double)(to - from) / 1e6 : 0;
+}

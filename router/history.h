@@ -41,3 +41,5 @@ timeline *history_find(history *h, slice id);
 void history_render(const timeline *t, buffer *out);
 // The newest requests as a JSON array of these objects, at most `limit`, newest first.
 void history_render_newest(const history *h, size_t limit, buffer *out);
+// Between two stamps; 0 where one of them did not happen.
+double timeline_seconds(uint64_t from, uint64_t to);

@@ -92,22 +92,18 @@ static status body_parse(slice text, json_t **body, json_t **integers, error *fa
     return STATUS_OK;
 }
 
+// Questions about tokens need not name one.
 static status model_choose(request_rules *rules, json_t *body, request *r, error *failure)
 {
     json_t *value = request_member(body, "model");
-    if (!value && (r->kind == REQUEST_TOKENIZE || r->kind == REQUEST_DETOKENIZE)) { // the first
-        r->model = &rules->models->items[0];
-        rules->model = &r->model->prompt;
-        rules->context = model_context(r->model);
-        return STATUS_OK;
-    }
-    if (!value)
+    bool may_lack = r->kind == REQUEST_TOKENIZE || r->kind == REQUEST_DETOKENIZE;
+    if (!value && !may_lack)
         return error_set(failure, STATUS_INVALID, "model", "model is missing");
-    if (!json_is_string(value))
+    if (value && !json_is_string(value))
         return error_set(failure, STATUS_INVALID, "model", "model is %s; right is a string",
                          request_type_name(value));
     slice name = { json_string_value(value), json_string_length(value) };
-    r->model = models_find(rules->models, name);
+    r->model = value ? models_find(rules->models, name) : &rules->models->items[0];
     if (r->model) {
         rules->model = &r->model->prompt;
         rules->context = model_context(r->model);
