@@ -1,5 +1,5 @@
-// What the policy sees of the workers: one picture, kept true by the few that were touched since the
-// last look, because a thousand workers are not read for each request.
+// What the policy sees of the workers: one picture, kept true by the few that were touched since
+// the last look, because a thousand workers are not read for each request.
 #include "router/dispatcher_private.h"
 
 #include <stdlib.h>

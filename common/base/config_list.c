@@ -30,9 +30,10 @@ status config_list_parse(const config_list *list, const char *text, void *settin
     config_program only = { .name = "", .lists = list, .list_count = 1 };
     buffer file = { .limit = CONFIG_TEXT_MAX };
     buffer_printf(&file, "%s = %s;", list->name, text);
-    status result = file.overflow ? error_set(failure, STATUS_NO_MEMORY, list->name,
-                                              "%s is too long", list->name)
-                                  : config_load_text(&only, settings, list->name, file.data, failure);
+    status result =
+        file.overflow
+            ? error_set(failure, STATUS_NO_MEMORY, list->name, "%s is too long", list->name)
+            : config_load_text(&only, settings, list->name, file.data, failure);
     buffer_close(&file);
     return result;
 }

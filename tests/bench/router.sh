@@ -42,6 +42,7 @@ start() {
         set+=(--set "$setting")
     done
     ulimit -n "$(ulimit -Hn)"
+    : >"$folder/log"
     taskset -c 0 "$build/bin/penstock-router" "${set[@]}" >"$folder/log" 2>&1 &
     router=$!
     load=(taskset -c "$others" "$build/tools/router-load" --pid "$router" --control "ipc://$folder/control"

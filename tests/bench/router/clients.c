@@ -138,7 +138,8 @@ static void on_readable(connection *c)
 static void connection_open(connection *c, int index)
 {
     int on = 1;
-    struct sockaddr_in to = { .sin_family = AF_INET, .sin_port = htons((uint16_t)atoi(settings.port)) };
+    struct sockaddr_in to = { .sin_family = AF_INET,
+                              .sin_port = htons((uint16_t)atoi(settings.port)) };
     inet_pton(AF_INET, settings.host, &to.sin_addr);
     c->fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     struct epoll_event wanted = { .events = EPOLLIN, .data.u32 = (uint32_t)index };
@@ -179,10 +180,11 @@ void clients_start(const clients_settings *given)
     all = calloc((size_t)settings.connections, sizeof *all);
     poller = epoll_create1(EPOLL_CLOEXEC);
     CHECK(request && all && poller >= 0);
-    request_size = (size_t)sprintf(request,
-                                   "POST /v1/completions HTTP/1.1\r\nHost: router\r\n"
-                                   "Content-Type: application/json\r\nContent-Length: %zu\r\n\r\n%s",
-                                   body, settings.body);
+    request_size =
+        (size_t)sprintf(request,
+                        "POST /v1/completions HTTP/1.1\r\nHost: router\r\n"
+                        "Content-Type: application/json\r\nContent-Length: %zu\r\n\r\n%s",
+                        body, settings.body);
     CHECK(pthread_create(&thread, NULL, run, NULL) == 0);
 }
 

@@ -85,7 +85,8 @@ static void window(const options *o, double seconds, reading *first, reading *la
     *last = read_all(o);
 }
 
-// ---- what is asked --------------------------------------------------------------------------------
+// ---- what is asked
+// --------------------------------------------------------------------------------
 
 static void clients_go(const options *o, const char *body, int connections, bool again)
 {
@@ -104,7 +105,8 @@ static void clients_go(const options *o, const char *body, int connections, bool
 // Token ids of any kind, or words.
 static void body_write(const options *o, bool stream, int max_tokens, buffer *out)
 {
-    buffer_printf(out, "{\"model\":\"load\",\"temperature\":0,\"ignore_eos\":true,\"max_tokens\":%d,",
+    buffer_printf(out,
+                  "{\"model\":\"load\",\"temperature\":0,\"ignore_eos\":true,\"max_tokens\":%d,",
                   max_tokens);
     buffer_append_text(out, stream ? "\"stream\":true,\"prompt\":" : "\"prompt\":");
     if (o->prompt_words > 0) {
@@ -182,16 +184,19 @@ static void memory_measure(const options *o)
     double after = resident_mib(o->pid);
     double tokens = (double)clients_tokens / o->memory;
     double kept = (o->prompt_tokens + tokens) * 4 * o->memory / 1048576;
-    printf("memory: %.1f MiB without requests, %.1f MiB with %d open streams of %d prompt tokens and "
-           "%.0f answer tokens; their ids are %.1f MiB; beyond base and ids %.1f MiB, %.2f KiB a "
-           "stream; failures %llu\n",
-           before, after, o->memory, o->prompt_tokens, tokens, kept, after - before - kept,
-           (after - before - kept) * 1024 / o->memory, (unsigned long long)clients_failures);
+    printf(
+        "memory: %.1f MiB without requests, %.1f MiB with %d open streams of %d prompt tokens and "
+        "%.0f answer tokens; their ids are %.1f MiB; beyond base and ids %.1f MiB, %.2f KiB a "
+        "stream; failures %llu\n",
+        before, after, o->memory, o->prompt_tokens, tokens, kept, after - before - kept,
+        (after - before - kept) * 1024 / o->memory, (unsigned long long)clients_failures);
     buffer_close(&body);
 }
 
-// ---- options --------------------------------------------------------------------------------------
+// ---- options
+// --------------------------------------------------------------------------------------
 
+// clang-format off
 static const struct option names[] = {
     { "pid", 1, 0, 'p' },     { "control", 1, 0, 'c' },    { "http", 1, 0, 'h' },
     { "model", 1, 0, 'm' },   { "rate", 1, 0, 'r' },       { "requests", 1, 0, 'R' },
@@ -227,6 +232,8 @@ static options options_take(int argc, char **argv)
         fail("--pid, --control, --http, --model and one of --requests, --streams, --memory are needed");
     return o;
 }
+
+// clang-format on
 
 // The letter that answers are made of.
 static int32_t letter_find(const tokenizer *t)

@@ -233,8 +233,7 @@ static void registration_fill(const worker *w, char *name, Penstock__ModelIdenti
     model->name = (char *)"load";
     model->architecture = (char *)"llama";
     model->kv_layout = (char *)"load-1";
-    model->weights =
-        (ProtobufCBinaryData){ sizeof settings.weights, (uint8_t *)&settings.weights };
+    model->weights = (ProtobufCBinaryData){ sizeof settings.weights, (uint8_t *)&settings.weights };
     model->numeric_id = model->weights;
     model->page_tokens = 64;
     model->page_bytes = 4096;
