@@ -1,6 +1,7 @@
+// limit: 240
 // Masks against the plain way: a token is allowed where its bytes are, one by one. With a
 // vocabulary of our own always, and with those of models where their files are; there the times are
-// printed too. limit: 240
+// printed too.
 #include "text/grammar_mask.h"
 
 #include "base/clock.h"
