@@ -137,6 +137,8 @@ static status connection_open(http_client *c, const address *where, error *failu
     freeaddrinfo(found);
     if (c->descriptor >= 0)
         return STATUS_OK;
+    if (stopped(c))
+        return error_set(failure, STATUS_CANCELLED, "", "stopped");
     return error_set(failure, STATUS_UNAVAILABLE, "",
                      "the router %s cannot be reached: %s (another one: --router URL)",
                      c->options.url, strerror(why));

@@ -135,8 +135,11 @@ def strangers(cluster):
 
 def slow_readers(cluster):
     """A client that reads nothing of a long stream is cut; another one goes on."""
-    with cluster.socket(cluster.context()) as slow:
-        text = json.dumps(body(cluster, max_tokens=1900, stream=True, logprobs=5))
+    small = socket.socket()
+    small.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    small.connect(("127.0.0.1", cluster.http_port))
+    with cluster.context().wrap_socket(small, server_hostname="localhost") as slow:
+        text = json.dumps(body(cluster, max_tokens=1900, stream=True, logprobs=20))
         slow.sendall(f"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: {len(text)}\r\n\r\n{text}".encode())
         cluster.until("it runs", lambda: metric(cluster, "penstock_requests", state="running") > 0)
         check(cluster.json("POST", "/v1/completions", body(cluster))["usage"]["completion_tokens"] == 20, "another one is served")
