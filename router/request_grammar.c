@@ -128,6 +128,9 @@ static status grammar_check(request *r, const char *field, error *failure)
     error inner = { 0 };
     if (r->grammar.overflow)
         return error_set(failure, STATUS_NO_MEMORY, "", "no memory for the grammar");
+    if (memchr(r->grammar.data, 0, r->grammar.size)) // a ticket holds it as text
+        return error_set(failure, STATUS_INVALID, field,
+                         "%s holds a NUL; in a regular expression it is written as \\0", field);
     if (r->ignore_eos)
         return error_set(failure, STATUS_INVALID, "ignore_eos",
                          "ignore_eos is true; with %s the answer ends where that says", field);

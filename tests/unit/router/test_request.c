@@ -213,6 +213,8 @@ static const body_case cases[] = {
     { C, P ",\"structured_outputs\":{\"regex\":\"[a-c]+\"}}", STATUS_OK, NULL },
     { C, P ",\"structured_outputs\":{\"regex\":\"[\"}}", STATUS_INVALID, "structured_outputs" },
     { C, P ",\"structured_outputs\":{\"choice\":[\"a\",\"b\"]}}", STATUS_OK, NULL },
+    { C, P ",\"structured_outputs\":{\"regex\":\"a\\u0000b\"}}", STATUS_INVALID,
+      "structured_outputs" },
     { C, P ",\"structured_outputs\":{\"choice\":[]}}", STATUS_INVALID, "structured_outputs" },
     { C, P ",\"structured_outputs\":{\"json\":\"{}\",\"regex\":null}}", STATUS_OK, NULL },
     { C, P ",\"structured_outputs\":{\"json\":{},\"regex\":\"a\"}}", STATUS_INVALID,
