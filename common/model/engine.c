@@ -353,3 +353,10 @@ void engine_close(engine *e)
     free(e->row);
     free(e);
 }
+
+void engine_set_mix(engine *e, const engine_settings *settings)
+{
+    e->settings.mixed_tokens = settings->mixed_tokens;
+    e->settings.mixed_step_us = settings->mixed_step_us;
+    e->settings.batch_share = settings->batch_share;
+}

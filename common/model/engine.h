@@ -191,6 +191,9 @@ typedef struct engine_report {
 // Load the model and take all memory. Fails with one sentence naming the key, tensor or limit.
 status engine_open(const engine_settings *settings, engine **opened, error *failure);
 void engine_close(engine *e);
+// From the next step on, prompts beside answers are limited by `settings`: its mixed_tokens,
+// mixed_step_us and batch_share, nothing else of it.
+void engine_set_mix(engine *e, const engine_settings *settings);
 const engine_facts *engine_facts_of(const engine *e);
 
 // Pages that could be taken now (free, and cached prefixes that nobody holds), and those held by

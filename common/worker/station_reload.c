@@ -7,6 +7,9 @@ const char *const station_live_keys[] = {
     "log.level",
     "log.format",
     "faults",
+    "engine.mixed_tokens",
+    "engine.mixed_step",
+    "engine.batch_share",
     "queue.waiting",
     "queue.waiting_time",
     "queue.interactive_sequences",
@@ -28,6 +31,8 @@ static void apply(station *s, const char *key)
     error failure;
     if (strncmp(key, "log.", 4) == 0) {
         log_apply(&s->config->log);
+    } else if (strncmp(key, "engine.", 7) == 0) {
+        engine_set_mix(s->engine, &s->config->engine);
     } else if (strcmp(key, "faults") == 0) {
         fault_disarm_all();
         CHECK(fault_arm(&s->config->fault, &failure) == STATUS_OK);

@@ -76,9 +76,10 @@ def the_workers(folder):
              "worker.host=127.0.0.1", "fabric.host=127.0.0.1"]) + ["--config", path])
         cluster.wait_ready(0, 1)
         check(cluster.complete("words", max_tokens=3)["usage"]["completion_tokens"] == 3, "it serves")
-        write(path, 'faults = ["ticket.refuse"]; engine: { max_sequences = 3; };')
+        write(path, 'faults = ["ticket.refuse"]; engine: { max_sequences = 3; mixed_tokens = 64; };')
         said = reload(cluster, worker, "reload done")
-        check("reload faults is taken" in said and "reload engine.max_sequences needs a restart" in said, said)
+        check("reload faults is taken" in said and "reload engine.max_sequences needs a restart" in said and
+              "reload engine.mixed_tokens is taken" in said, said)
         check(cluster.request("POST", "/v1/completions", body(cluster))[0] == 503, "it refuses every ticket")
         write(path, "")
         reload(cluster, worker, "reload done")
