@@ -5,7 +5,9 @@ import random
 import threading
 import time
 
-HUNG_SECONDS = 90  # without a byte: the retry budget and every deadline are far shorter
+from cluster import SLOW
+
+HUNG_SECONDS = 90 * SLOW  # without a byte: the retry budget and every deadline are far shorter
 
 THEMES = ("The harbour master counted the ships twice that evening", "A recipe for bread needs patience and a warm kitchen",
           "def merge(left, right):\n    result = []\n    while left and right:", "The oldest tree in the valley was planted by a monk",

@@ -141,7 +141,7 @@ class World(Cluster):
     def router_settings(self, member):
         host, port = member.address
         return [f"http.listen={host}:{port}", f"control.listen=tcp://{host}:{self.control[member.index]}",
-                f"router.model={self.model}", "router.retry_budget=60s",
+                f"router.model={self.model}", f"router.retry_budget={60 * SLOW:g}s",
                 # Whoever dies here was killed from outside: no request is to blame.
                 "router.poison_deaths=100", "policy.local_prefill_tokens=16"]
 
@@ -149,7 +149,7 @@ class World(Cluster):
         urls = ",".join(f"tcp://{r.address[0]}:{c}" for r, c in zip(self.routers, self.control))
         return [f"engine.model={self.model}", "engine.kv_bytes=192MiB", f"worker.name={member.name}", f"worker.routers={urls}",
                 f"worker.host={member.address}", f"fabric.host={member.address}", "fabric.checksums=true", "engine.threads=1",
-                "worker.cores=all"]
+                "worker.cores=all", f"worker.step_deadline={30 * SLOW:g}s", f"queue.waiting_time={30 * SLOW:g}s"]
 
     # ---- asking ------------------------------------------------------------------------------
 
