@@ -14,11 +14,11 @@ THEMES = ("The harbour master counted the ships twice that evening", "A recipe f
           "Rain had fallen for three days when the bridge gave way", "In the museum there is a clock that runs backwards")
 
 
-def requests(seed):
-    """Some forty requests: greedy and sampled, streamed and not, short and long, some with a beginning in common."""
+def requests(seed, count):
+    """So many requests: greedy and sampled, streamed and not, short and long, some with a beginning in common."""
     random_ = random.Random(f"{seed} requests")
     made = []
-    for i in range(40):
+    for i in range(count):
         theme = THEMES[i % len(THEMES)]
         repeats = random_.choice((1, 2, 6, 12, 30, 45))
         body = {"prompt": " ".join([theme] * repeats) + ("" if i % 3 else f" {i}"), "max_tokens": random_.randint(16, 100),

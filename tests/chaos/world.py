@@ -40,7 +40,7 @@ class Networks:
             command("ip", "-n", name, "link", "set", "eth0", "up")
         self.led = [False] * count
         self.proxies = [subprocess.Popen([*self.prefix(i), sys.executable, os.path.join(HERE, "proxy.py"), PROXY_PORT, PROXY_MARK],
-                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for i in range(count)]
+                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True) for i in range(count)]
         for i in range(count):
             self.hear(i)
 
