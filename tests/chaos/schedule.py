@@ -12,13 +12,13 @@ Event = collections.namedtuple("Event", "pause kind victim seconds shape faults"
 
 # (kind, weight, shortest, longest): what a worker meets.
 WORKER_KINDS = (
-    ("kill", 62, None, None),
+    ("kill", 72, None, None),
     ("stall", 14, 0.2, 2.0),
     ("stall", 9, 3.5, 6.0),   # longer than the silence after which a worker counts as dead
-    ("cut", 9, 0.5, 5.0),     # nothing passes in either direction
-    ("half", 4, 1.0, 5.0),    # what it sends is lost, what it should hear arrives, or the other way round
-    ("slow", 5, 2.0, 5.0),    # a fraction of the bandwidth
-    ("shape", 14, 1.0, 7.0),  # its pages come late, slowly, or not at all, while its words come as ever
+    ("cut", 12, 0.5, 4.0),    # nothing passes in either direction
+    ("half", 5, 1.0, 4.0),    # what it sends is lost, what it should hear arrives, or the other way round
+    ("slow", 4, 2.0, 5.0),    # a fraction of the bandwidth
+    ("shape", 9, 1.0, 5.0),   # its pages come late, slowly, or not at all, while its words come as ever
     ("drain", 6, None, None),
 )
 ROUTER_KINDS = (("kill", 3, None, None), ("stall", 2, 0.2, 2.5))
@@ -48,7 +48,7 @@ def events(seed, role, members):
     kinds = ROUTER_KINDS if role == "router" else WORKER_KINDS
     while True:
         kind, _, low, high = random_.choices(kinds, [k[1] for k in kinds])[0]
-        pause = random_.uniform(8, 16) if role == "router" else random_.uniform(2.0, 7.0)
+        pause = random_.uniform(8, 16) if role == "router" else random_.uniform(1.5, 5.5)
         armed = tuple(f for f in FAULTS[role] if random_.random() < 0.15)
         more = ((FULL_LOG, 0.05), (PROXIED, 0.0 if role == "router" else 0.5))
         armed += tuple(name for name, chance in more if random_.random() < chance)
