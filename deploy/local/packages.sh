@@ -3,10 +3,10 @@
 #
 #   deploy/local/packages.sh [--no-install] GROUP...
 #
-# GROUPs: build (compile Penstock), model (fetch the default model), test (run every test). Nothing is done
-# where nothing is missing. Missing packages are installed with apt as root or through sudo; where neither
-# is possible, or with --no-install, the exact command to run is printed and the exit status is 1.
-# Progress goes to standard error.
+# GROUPs: build (compile Penstock), model (fetch the default model), test (run every test but those of the page),
+# browser (those too: `tests/run --tag browser`; 125 MB). Nothing is done where nothing is missing. Missing packages are
+# installed with apt as root or through sudo; where neither is possible, or with --no-install, the exact command to run is
+# printed and the exit status is 1. Progress goes to standard error.
 set -u
 
 build_packages=(gcc libc6-dev cmake ninja-build pkg-config protobuf-c-compiler
@@ -15,6 +15,7 @@ build_packages=(gcc libc6-dev cmake ninja-build pkg-config protobuf-c-compiler
 model_packages=(python3 python3-pip ca-certificates)
 test_packages=(python3 python3-pip python3-venv ca-certificates curl iproute2 iptables procps
     clang libclang-rt-14-dev)
+browser_packages=(chromium fonts-dejavu-core)
 
 say() {
     printf '%s\n' "$*" >&2
@@ -28,8 +29,9 @@ for argument in "$@"; do
     build) wanted+=("${build_packages[@]}") ;;
     model) wanted+=("${model_packages[@]}") ;;
     test) wanted+=("${test_packages[@]}") ;;
+    browser) wanted+=("${browser_packages[@]}") ;;
     *)
-        say "packages.sh: unknown group $argument; there are build, model, test"
+        say "packages.sh: unknown group $argument; there are build, model, test, browser"
         exit 2
         ;;
     esac

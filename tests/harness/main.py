@@ -25,7 +25,8 @@ def parse_arguments():
                         help="only tests whose name matches (repeatable)")
     parser.add_argument("--tag", action="append", default=[],
                         help="only tests with this tag (repeatable: any of them); tests tagged models "
-                             "run only where this or their very --name asks for them, and fetch 0.7 GB")
+                             "run only where this or their very --name asks for them, and fetch 0.7 GB; "
+                             "those tagged browser need chromium, which only --tag browser installs")
     parser.add_argument("--seed", type=int, help="of random tests; PENSTOCK_SEED (default: random)")
     parser.add_argument("--sanitize", choices=("address", "thread"),
                         help="address: with undefined; thread: the threaded modules only")

@@ -1,0 +1,304 @@
+#!/usr/bin/env python3
+# tags: integration browser
+# limit: 600
+"""The page at / in headless Chromium, before a real cluster: it works by mouse and keyboard, says what is wrong, shows what others
+wrote as text only, asks for a key, and talks to nobody but its router. Screenshots of each state stay in BUILD/artifacts/page.
+
+Needs Debian's chromium, which `tests/run --tag browser` installs, and Playwright from PyPI, which comes into the cache folder at first
+use; skipped without them."""
+import os
+import random
+import shutil
+import sys
+import threading
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "harness"))
+import pypi  # noqa: E402
+from cluster import BUILD, SLOW, Cluster, check, main, need_model, skip  # noqa: E402
+
+ARTIFACTS = os.path.join(BUILD, "artifacts", "page")
+WIDTHS = {390: 844, 1280: 900, 2560: 1440}
+EVIL = "<img src=x onerror=window.harmed=1>"
+PATIENCE = 60000 * SLOW  # ms
+
+
+class Load:
+    """Clients that chat until they are told to stop."""
+
+    def __init__(self, cluster, clients):
+        self.cluster, self.over = cluster, threading.Event()
+        self.threads = [threading.Thread(target=self.client, args=(i,)) for i in range(clients)]
+        for thread in self.threads:
+            thread.start()
+
+    def client(self, number):
+        rng = random.Random(number)
+        while not self.over.is_set():
+            try:
+                self.cluster.chat([{"role": "user", "content": "Rivers and mountains of the world. " * rng.randrange(4, 30)}],
+                                  max_tokens=rng.randrange(16, 80))
+            except Exception:  # its worker was killed
+                time.sleep(0.2)
+            self.over.wait(rng.random())
+
+    def stop(self):
+        self.over.set()
+        for thread in self.threads:
+            thread.join()
+
+
+class Browser:
+    """Pages that are watched: whatever goes wrong in one fails the test."""
+
+    def __init__(self, playwright, cluster):
+        self.address = f"http://{cluster.router_host}:{cluster.http_port}/"
+        self.chromium = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        self.wrong = []
+
+    def page(self, width=1280, scheme="light", expect="nothing", **more):
+        page = self.chromium.new_page(viewport={"width": width, "height": WIDTHS[width]}, color_scheme=scheme, reduced_motion="reduce", **more)
+        page.set_default_timeout(PATIENCE)
+
+        def console(message):
+            if message.type in ("error", "warning") and expect not in message.text:
+                self.wrong.append(f"console: {message.text}")
+        page.on("console", console)
+        page.on("pageerror", lambda error: self.wrong.append(f"error: {error}"))
+        page.on("request", lambda request: request.url.startswith(self.address) or self.wrong.append(f"asks another host: {request.url}"))
+        page.on("response", lambda answer: answer.status == 404 and self.wrong.append(f"not found: {answer.url}"))
+        page.goto(self.address)
+        return page
+
+    def drawn(self, **more):
+        page = self.page(**more)
+        page.wait_for_selector("#tiles div")
+        page.wait_for_selector("#picture .card")
+        return page
+
+    def shots(self, state, widths=tuple(WIDTHS), schemes=("light", "dark")):
+        for width in widths:
+            for scheme in schemes:
+                page = self.drawn(width=width, scheme=scheme)
+                page.wait_for_timeout(1500)
+                page.screenshot(path=os.path.join(ARTIFACTS, f"{state}-{width}-{scheme}.png"), full_page=True, timeout=PATIENCE)
+                wide = page.evaluate("document.documentElement.scrollWidth")
+                check(wide <= width, f"{state} at {width} px is {wide} px wide")
+                page.close()
+
+
+def wait_text(page, selector, words):
+    page.wait_for_function("([s, w]) => document.querySelector(s)?.textContent.includes(w)", arg=[selector, words], timeout=PATIENCE)
+
+
+def idle(browser, cluster):
+    page = browser.drawn()
+    wait_text(page, "#state", "ready")
+    wait_text(page, "#alert-list", "Nothing needs attention.")
+    check(page.inner_text("#no-requests") == "No request has come yet.", "an empty list says so")
+    policy = cluster.request("GET", "/")[1]["Content-Security-Policy"]
+    check("default-src 'none'" in policy and "unsafe" not in policy, policy)
+    check(page.evaluate("document.querySelectorAll('[style], script:not([src]), style').length") == 0, "nothing is written into the markup")
+    page.close()
+    browser.shots("idle", (1280,), ("light",))
+
+
+def box(browser, cluster):
+    """An answer streams in and is told with its speed; another one is stopped half-way. By keyboard alone."""
+    page = browser.drawn(expect="400")
+    page.keyboard.press("Tab")
+    check(page.evaluate("document.activeElement.className") == "skip", "the first stop skips to the prompt")
+    page.keyboard.press("Enter")
+    page.keyboard.press("Tab")
+    page.focus("#message")
+    outline = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
+    check(outline == "solid", f"focus is visible: {outline}")
+    page.keyboard.press("Control+A")
+    page.keyboard.type("Count from one to one hundred. " + EVIL)
+    stops = []
+    for _ in range(3):
+        page.keyboard.press("Tab")
+        stops.append(page.evaluate("document.activeElement.id"))
+    check(stops == ["temperature", "max-tokens", "send"], f"stops of the Tab key: {stops}")
+    page.fill("#max-tokens", "40")
+    page.focus("#message")
+    page.evaluate("""() => { window.pieces = 0;
+        new MutationObserver(() => window.pieces++).observe(document.querySelector('#answer'), { childList: true }); }""")
+    page.keyboard.press("Control+Enter")
+    page.wait_for_selector("#answer[aria-busy=false]")
+    pieces = page.evaluate("window.pieces")
+    check(pieces > 3, f"it streams: in {pieces} pieces")
+    told = page.inner_text("#told")
+    check(told.startswith(("complete", "cut at the limit")) and "tokens/s" in told and "first token after" in told, told)
+    page.wait_for_selector("#answer-line rect.decode")
+    page.fill("#max-tokens", "2000")
+    page.focus("#message")
+    page.keyboard.press("Control+Enter")
+    page.wait_for_function("() => document.querySelector('#answer').textContent.length > 20")
+    check(page.is_enabled("#stop") and page.is_disabled("#send"), "it can be stopped")
+    page.keyboard.press("Escape")
+    wait_text(page, "#told", "stopped")
+    check(page.is_disabled("#stop") and page.is_enabled("#send"), "it was stopped")
+    cluster.until("the router knows", lambda: any(r["outcome"] == "abort" for r in cluster.json("GET", "/requests")["requests"]))
+    wait_text(page, "#rows", "abort")
+    page.fill("#max-tokens", "0")
+    page.evaluate("document.querySelector('#max-tokens').min = ''")
+    page.click("#send")
+    wait_text(page, "#told", "failed: ")
+    check("max_tokens" in page.inner_text("#told"), "the router's sentence is shown")
+    check(page.evaluate("window.harmed === undefined && !document.querySelector('img')"), "a prompt is text")
+    page.close()
+
+
+def names(page):
+    """What a screen reader says of everything that can be reached."""
+    return page.evaluate("""() => [...document.querySelectorAll('a, button, input, select, textarea, summary, [tabindex="0"]')]
+        .filter(e => e.offsetParent || e instanceof SVGElement)
+        .map(e => [e.id || e.tagName, e.getAttribute('aria-label') || (e.labels && e.labels[0] && e.labels[0].textContent) || e.textContent.trim()])""")
+
+
+def under_load(browser, cluster):
+    page = browser.drawn()
+    page.evaluate("""() => { window.moved = 0;
+        new PerformanceObserver(list => { for (const e of list.getEntries()) if (!e.hadRecentInput) window.moved += e.value; }).observe({ type: 'layout-shift' }); }""")
+    page.wait_for_selector(".chart.decode path.value")
+    page.wait_for_selector("#rows rect.decode")
+    page.wait_for_timeout(5000)
+    moved = page.evaluate("window.moved")
+    check(moved < 0.1, f"the page jumps: layout shift {moved:.3f}")
+    check(page.evaluate("document.getAnimations().length") == 0, "nothing moves by itself")
+    unnamed = [where for where, name in names(page) if not name]
+    check(not unnamed, f"without a name: {unnamed}")
+    landmarks = page.evaluate("['header', 'main', 'h1'].map(n => document.querySelectorAll(n).length)")
+    check(landmarks == [1, 1, 1], f"landmarks {landmarks}")
+    chart = page.locator(".chart svg").first
+    now = page.locator(".chart output").first.text_content()
+    chart.focus()
+    page.keyboard.press("ArrowLeft")
+    check("s ago" in page.locator(".chart output").first.text_content(), f"the arrow keys look back from {now}")
+    page.click("#history summary")
+    check(page.locator("#minutes tr").count() >= 1, "the charts are a table too")
+    page.click("#cluster summary")
+    table = page.inner_text("#workers")
+    check("prefill-1" in table and "decode-2" in table, table)
+    opener = page.locator("#rows button").first
+    opener.click()
+    check(opener.get_attribute("aria-expanded") == "true" and page.locator("#rows .detail:visible").count() == 1, "a request tells more")
+    page.close()
+    browser.shots("load")
+
+
+def bottleneck(browser, cluster):
+    load = Load(cluster, 6)  # for three places
+    page = browser.drawn()
+    wait_text(page, "#alert-list .warning", "Decode is the bottleneck:")
+    page.close()
+    browser.shots("alert", (1280, 390), ("light",))
+    load.stop()
+
+
+def dead_worker(browser, cluster):
+    load = Load(cluster, 2)
+    page = browser.drawn()
+    cluster.workers[1].kill()
+    wait_text(page, "#alert-list", "The decode worker decode-2 died")
+    wait_text(page, "#state", "not ready")
+    page.wait_for_selector("#picture .card.gone")
+    browser.shots("dead", (1280, 390), ("dark",))
+    load.stop()
+    cluster.workers[1] = cluster.start_worker("decode", ["worker.name=decode-2"])
+    wait_text(page, "#state", "ready")
+    page.wait_for_selector("#picture .card.gone", state="detached")
+    page.close()
+
+
+def foreign_text(browser):
+    """Names that a worker or an operator chose are text, whatever they hold."""
+    page = browser.drawn()
+
+    def harm(route):
+        answer = route.fetch()
+        state = answer.json()
+        for worker in state["workers"]:
+            worker.update(name=EVIL, transport=EVIL, model=EVIL)
+        for model in state["models"]:
+            model.update(name=EVIL)
+        state["alerts"] = [{"level": "bad", "code": "x", "text": EVIL}]
+        route.fulfill(response=answer, json=state)
+    page.route("**/cluster", harm)
+    wait_text(page, "#alert-list", EVIL)
+    wait_text(page, "#workers", EVIL)
+    check(page.evaluate("window.harmed === undefined && !document.querySelector('img')"), "it became markup")
+    page.close()
+
+
+def many_workers(browser):
+    page = browser.drawn(width=390)
+
+    def many(route):
+        answer = route.fetch()
+        state = answer.json()
+        state["workers"] = [dict(w, name=f"{w['role']}-{i}") for i in range(100) for w in state["workers"]]
+        state["models"] *= 2
+        state["models"] = [dict(m, name=name) for m, name in zip(state["models"], (state["model"], "another-model"))]
+        route.fulfill(response=answer, json=state)
+    page.route("**/cluster", many)
+    page.wait_for_function("() => document.querySelectorAll('#picture .card').length >= 200")
+    for width in (390, 1280):
+        page.set_viewport_size({"width": width, "height": WIDTHS[width]})
+        page.wait_for_timeout(4000)
+        page.screenshot(path=os.path.join(ARTIFACTS, f"many-{width}-light.png"), full_page=True, timeout=PATIENCE)
+        wide = page.evaluate("document.documentElement.scrollWidth")
+        check(wide <= width, f"many workers at {width} px are {wide} px wide")
+    page.close()
+
+
+def key(browser):
+    """The page asks for a key where the router does, sends it, and writes it nowhere."""
+    page = browser.page(expect="401")
+    page.route("**/cluster", lambda route: route.continue_() if route.request.headers.get("authorization") == "Bearer sesame"
+               else route.fulfill(status=401, json={"error": {"message": "an API key is missing"}}))
+    page.reload()
+    page.wait_for_selector("#key-form", state="visible")
+    page.screenshot(path=os.path.join(ARTIFACTS, "key-1280-light.png"), timeout=PATIENCE)
+    page.fill("#key", "sesame")
+    page.keyboard.press("Enter")
+    wait_text(page, "#state", "ready")
+    check(page.is_hidden("#key-form"), "the form has gone")
+    kept = page.evaluate("JSON.stringify([localStorage, sessionStorage, document.cookie, location.href])")
+    check("sesame" not in kept and "sesame" not in page.content(), kept)
+    page.close()
+
+
+def test():
+    from playwright.sync_api import sync_playwright
+    os.makedirs(ARTIFACTS, exist_ok=True)
+    with Cluster(1, 1, decode_set=["engine.max_sequences=3"]) as cluster, sync_playwright() as playwright:
+        browser = Browser(playwright, cluster)
+
+        def run(part, *arguments):
+            began = time.monotonic()
+            part(browser, *arguments)
+            check(not browser.wrong, f"{part.__name__}: {browser.wrong}")
+            print(f"{part.__name__} is right ({time.monotonic() - began:.1f} s)", flush=True)
+        run(idle, cluster)
+        run(box, cluster)
+        load = Load(cluster, 2)
+        time.sleep(15)
+        run(under_load, cluster)
+        load.stop()
+        run(bottleneck, cluster)
+        run(foreign_text)
+        run(many_workers)
+        run(key)
+        run(dead_worker, cluster)
+        browser.chromium.close()
+        cluster.check_idle()
+    print("screenshots in " + ARTIFACTS)
+
+
+need_model()
+if not shutil.which("chromium"):
+    skip("chromium is not installed; tests/run --tag browser installs it")
+pypi.run_with("browser", ["playwright==1.65.2"], skip)
+main(test)
