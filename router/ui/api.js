@@ -2,6 +2,8 @@
 let key = '';
 let asks = () => {};
 
+export class KeyWanted extends Error {}
+
 export const setKey = text => { key = text; };
 // Called when the router wants a key, or another one.
 export const onKeyWanted = call => { asks = call; };
@@ -10,12 +12,14 @@ export async function ask(path, options = {}) {
   const headers = { ...options.headers };
   if (key) headers.Authorization = 'Bearer ' + key;
   const answer = await fetch(path, { cache: 'no-store', ...options, headers });
-  if (answer.status === 401) asks();
+  if (answer.status === 401 || answer.status === 403) asks();
   return answer;
 }
 
 export async function json(path) {
   const answer = await ask(path);
+  if (answer.status === 401) throw new KeyWanted('asks for a key');
+  if (answer.status === 403) throw new KeyWanted('this key is not an operator\'s');
   if (!answer.ok) throw new Error(`${path} answered ${answer.status}`);
   return answer.json();
 }

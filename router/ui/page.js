@@ -1,6 +1,6 @@
 // The page at /: asks the router once a second how the cluster is, and draws what changed.
 import { get, html, say, count, rate, time, bytes, long, plural } from './dom.js';
-import { json, setKey, onKeyWanted } from './api.js';
+import { json, setKey, onKeyWanted, KeyWanted } from './api.js';
 import * as picture from './picture.js';
 import * as charts from './charts.js';
 import * as guesses from './guesses.js';
@@ -35,7 +35,7 @@ function header() {
 function alerts() {
   const list = get('alert-list');
   const found = state.alerts.length ? state.alerts : [{ level: 'calm', code: 'calm', text: 'Nothing needs attention.' }];
-  const old = new Map([...list.children].map(item => [item.dataset.code || 'calm', item]));
+  const old = new Map([...list.children].map(item => [item.dataset.code, item]));
   const items = found.map((a, i) => {
     const code = a.level === 'calm' ? 'calm' : `${a.code} ${found.slice(0, i).filter(b => b.code === a.code).length}`;
     let item = old.get(code);
@@ -105,7 +105,7 @@ async function gather() {
     turn++;
     return true;
   } catch (error) {
-    showState(error instanceof TypeError ? 'no answer from the router' : error.message, 'bad');
+    showState(error instanceof TypeError ? 'no answer from the router' : error.message, error instanceof KeyWanted ? 'warning' : 'bad');
     return false;
   }
 }

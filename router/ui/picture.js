@@ -10,7 +10,7 @@ const MARKS = { alive: '●', suspect: '◐', joining: '○', unhealthy: '▲', 
 const text = (x, y, words, name, anchor) => svg('text', { x, y, class: name, 'text-anchor': anchor }, words);
 
 function cut(words, width) {
-  const fits = Math.floor(width / 7);
+  const fits = Math.floor(width / 7.5);
   return words.length > fits ? words.slice(0, fits - 1) + '…' : words;
 }
 
@@ -109,8 +109,9 @@ function hub(x, y, width, height, name, lines) {
 const clientLines = s => [[plural(s.connections, 'connection')]];
 const routerLines = s => [[`${count(s.requests_running)} running`], [`${count(s.requests_waiting)} waiting`, s.requests_waiting ? 'busy' : '']];
 
-function laneTitle(lane, x, y) {
-  return text(x, y + 12, `${lane.name}: ${count(lane.running)} running, ${count(lane.waiting)} waiting`, 'lane');
+function laneTitle(lane, x, y, width) {
+  return svg('g', {}, text(x, y + 12, cut(lane.name, width - 150), 'lane'),
+    text(x + width, y + 12, `${count(lane.running)} running, ${count(lane.waiting)} waiting`, 'small', 'end'));
 }
 
 // Beside each other. The height.
@@ -124,7 +125,7 @@ function wide(out, state, lanes, flows, width) {
   for (const lane of lanes) {
     const p = group('prefill', lane.prefill, xPrefill, y + titled, each);
     const d = group('decode', lane.decode, xDecode, y + titled, each);
-    if (titled) out.append(laneTitle(lane, xPrefill, y));
+    if (titled) out.append(laneTitle(lane, xPrefill, y, width - xPrefill));
     out.append(p.g, d.g);
     const height = Math.max(p.height, d.height);
     drawn.push({ middle: y + titled + 22 + CARD.height / 2, bottom: y + titled + height, back: y + titled + height + 26 });
@@ -164,7 +165,7 @@ function narrow(out, state, lanes, flows, width) {
     out.append(flow(`M${x} ${y + 4}V${y + gap - 8}`, 'prefill', flows.prompts));
     if (i === 0) out.append(text(x - 12, y + gap / 2 + 4, `${flows.words.prompts} prompt tok/s`, 'figure', 'end'));
     y += gap;
-    if (lanes.length > 1) { out.append(laneTitle(lane, left, y - 6)); y += 14; }
+    if (lanes.length > 1) { out.append(laneTitle(lane, left, y - 4, inside)); y += 18; }
     const p = group('prefill', lane.prefill, left, y, inside);
     y += p.height;
     out.append(p.g, flow(`M${width / 2} ${y + 4}V${y + gap - 8}`, 'handoff', flows.handoff));

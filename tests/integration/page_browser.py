@@ -260,6 +260,7 @@ def key(browser):
                else route.fulfill(status=401, json={"error": {"message": "an API key is missing"}}))
     page.reload()
     page.wait_for_selector("#key-form", state="visible")
+    check(page.inner_text("#state") == "asks for a key" and "Not known" in page.inner_text("#alert-list"), "nothing is claimed without data")
     page.screenshot(path=os.path.join(ARTIFACTS, "key-1280-light.png"), timeout=PATIENCE)
     page.fill("#key", "sesame")
     page.keyboard.press("Enter")

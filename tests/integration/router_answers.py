@@ -141,6 +141,15 @@ def time_line(cluster):
         check(all(a <= b + slack for a, b in zip(order, order[1:])), f"{times}")
     check(answer["usage"]["prompt_tokens_details"]["cached_tokens"] == 64, f"{answer['usage']}")
     cluster.json("GET", "/requests/unknown", expect=404)
+    for _ in range(60):
+        newest = cluster.json("POST", "/v1/completions", body(cluster))["id"]
+    code, _, data = cluster.request("GET", "/requests")
+    listed = json.loads(data)["requests"]
+    check(code == 200 and len(listed) == 40 and listed[0]["id"] == newest and len(data) < 40000, f"{len(listed)} requests in {len(data)} bytes")
+    trend = cluster.json("GET", "/trend")
+    check(set(trend) == {"interval_s", "next", "columns", "samples"} and all(len(s) == len(trend["columns"]) for s in trend["samples"]), f"{trend}")
+    check(cluster.json("GET", f"/trend/{trend['next']}")["samples"] == [] or cluster.json("GET", "/trend")["next"] > trend["next"], "only newer samples")
+    cluster.json("GET", "/trend/x", expect=404)
     check(cluster.metric('penstock_fallbacks_total{reason="short_prompt"}') > 0, "short prompts are counted")
 
 
