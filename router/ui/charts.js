@@ -125,12 +125,13 @@ function grid(out, width, scale, words) {
 function draw({ spec, figure, picture, shown }) {
   const width = Math.max(180, Math.floor(figure.clientWidth));
   const plot = HEIGHT - TOP - BOTTOM, step = (width - LEFT - RIGHT) / (span() / interval);
-  const scale = nice(Math.max(0, ...[spec.value, spec.high, spec.second].filter(Boolean).flatMap(name => column(name, 0))), spec.whole);
+  const highest = Math.max(0, ...[spec.value, spec.high, spec.second].filter(Boolean).flatMap(name => column(name, 0)));
+  const scale = nice(highest, spec.whole);
   const x = i => width - RIGHT - (samples.length - 1 - i) * step;
   const y = v => TOP + plot * (1 - v / scale);
   const points = name => samples.map((s, i) => ({ i, v: s[columns[name]] })).filter(p => p.v !== null && p.v !== undefined).map(p => ({ ...p, x: x(p.i), y: y(p.v) }));
   const out = svg('g', {});
-  grid(out, width, scale, spec.tick || spec.words);
+  grid(out, width, scale, highest > 0 ? spec.tick || spec.words : () => ''); // an empty chart has no scale
   const values = points(spec.value);
   if (spec.high)
     for (const p of values)
