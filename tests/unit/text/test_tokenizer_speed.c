@@ -89,15 +89,16 @@ static void grows_linearly(encoder *e, const char *kind, bool special)
             quarter = text.size;
         append_character(&text, kind, i);
     }
-    // Two doublings, each less than 2.5 times: a single one may step
-    // over the size of a cache. Other work on the machine shares its
-    // caches, so a bad ratio has to come back each time to count.
+    // Two doublings, each less than 3 times (quadratic is 4, n log n a
+    // little over 2): a single one may step over the size of a cache. Other
+    // work on the machine shares its caches, so a bad ratio has to come back
+    // each time to count.
     double quarter_s = 0, whole_s = 0;
     bool good = false;
     for (int attempt = 0; attempt < 5 && !good; attempt++) {
         quarter_s = encode_s(e, (slice){ text.data, quarter }, special, 1);
         whole_s = encode_s(e, buffer_slice(&text), special, 1);
-        good = whole_s < SECONDS_MAX && (whole_s < 0.02 || whole_s < 2.5 * 2.5 * quarter_s);
+        good = whole_s < SECONDS_MAX && (whole_s < 0.02 || whole_s < 3.0 * 3.0 * quarter_s);
     }
     buffer_close(&text);
     if (!good)
