@@ -24,11 +24,11 @@ PATIENCE = 60000 * SLOW  # ms
 
 
 class Load:
-    """Clients that chat until they are told to stop."""
+    """Clients that chat until they are told to stop: answers of so many tokens, and pauses of so many seconds at most."""
 
-    def __init__(self, cluster, clients):
-        self.cluster, self.over = cluster, threading.Event()
-        self.threads = [threading.Thread(target=self.client, args=(i,)) for i in range(clients)]
+    def __init__(self, cluster, clients, tokens=(16, 80), pause=1):
+        self.cluster, self.tokens, self.pause, self.over = cluster, tokens, pause, threading.Event()
+        self.threads = [threading.Thread(target=self.client, args=(i,), daemon=True) for i in range(clients)]
         for thread in self.threads:
             thread.start()
 
@@ -37,10 +37,10 @@ class Load:
         while not self.over.is_set():
             try:
                 self.cluster.chat([{"role": "user", "content": "Rivers and mountains of the world. " * rng.randrange(4, 30)}],
-                                  max_tokens=rng.randrange(16, 80))
+                                  max_tokens=rng.randrange(*self.tokens), ignore_eos=not self.pause)
             except Exception:  # its worker was killed
                 time.sleep(0.2)
-            self.over.wait(rng.random())
+            self.over.wait(self.pause * rng.random())
 
     def stop(self):
         self.over.set()
@@ -190,7 +190,7 @@ def under_load(browser, cluster):
 
 
 def bottleneck(browser, cluster):
-    load = Load(cluster, 6)  # for three places
+    load = Load(cluster, 16, tokens=(400, 700), pause=0)  # for three places, on any machine
     page = browser.drawn()
     wait_text(page, "#alert-list .warning", "Decode is the bottleneck:")
     page.close()
