@@ -205,11 +205,11 @@ static void classes_check(const dispatcher *d, const dispatcher_line *line)
     }
     for (size_t i = 0; i < ADMISSION_CLASSES; i++)
         if (held[i].pages != line->held[i].pages || held[i].sequences != line->held[i].sequences)
-            world_violation(
-                "class %zu holds %llu pages and %llu sequences, counted are %llu, %llu", i,
-                (unsigned long long)held[i].pages, (unsigned long long)held[i].sequences,
-                (unsigned long long)line->held[i].pages,
-                (unsigned long long)line->held[i].sequences);
+            world_violation("class %zu holds %llu pages and %llu sequences, counted are %llu, %llu",
+                            i, (unsigned long long)held[i].pages,
+                            (unsigned long long)held[i].sequences,
+                            (unsigned long long)line->held[i].pages,
+                            (unsigned long long)line->held[i].sequences);
 }
 
 static void credits_check(const router *r)
@@ -248,16 +248,35 @@ static void credits_check(const router *r)
                         d->counts.waiting, d->counts.running);
 }
 
+// A router that was not stopped itself loses whoever it did not hear for dead_after, within a
+// second.
+static void silence_check(const process *p, const router *r)
+{
+    const uint64_t slack_us = 1000000, now_us = world_now_us() + p->clock_offset_us;
+    uint64_t limit_us = (uint64_t)r->settings->dead_after_us + slack_us;
+    if (p->stalled_until_us + slack_us > world_now_us())
+        return;
+    for (size_t i = 0; i < registry_count(r->registry); i++) {
+        const registry_worker *w = registry_at(r->registry, i);
+        uint64_t silent_us = now_us - w->heard_us;
+        if (silent_us > limit_us)
+            world_violation("%s has been silent for %.1f s and is not lost", w->name,
+                            (double)silent_us / 1e6);
+    }
+}
+
 void check_process(process *p)
 {
     if (!LOOKS || !p || !p->alive)
         return;
     world_counts[WORLD_CHECKS]++;
     const router *r = cluster_router(p);
-    if (r)
+    if (r) {
         credits_check(r);
-    else
+        silence_check(p, r);
+    } else {
         pages_check(p);
+    }
 }
 
 // ---- the end ----------------------------------------------------------------------------------
