@@ -384,6 +384,7 @@ static bool case_run(bench *b, const prompt *p, int batch, double temperature, c
                                       .tokens = fixed > 0 ? fixed : 16,
                                       .probe_percent = b->o.probe,
                                       .fixed = fixed,
+                                      .step_us = 20000,
                                       .memory_tokens = 131072 };
     double off[LIST_MAX], on[LIST_MAX], ratios[LIST_MAX];
     outcome before = { 0 }, after = { 0 }, with = { 0 };

@@ -26,7 +26,8 @@ def parse_arguments():
     parser.add_argument("--tag", action="append", default=[],
                         help="only tests with this tag (repeatable: any of them); tests tagged models "
                              "run only where this or their very --name asks for them, and fetch 0.7 GB; "
-                             "those tagged browser need chromium, which only --tag browser installs")
+                             "those tagged browser need chromium, which only --tag browser installs; those "
+                             "tagged heavy install much and run only where some tag or name is asked for")
     parser.add_argument("--seed", type=int, help="of random tests; PENSTOCK_SEED (default: random)")
     parser.add_argument("--sanitize", choices=("address", "thread"),
                         help="address: with undefined; thread: the threaded modules only")
@@ -106,6 +107,8 @@ def choose(tests, arguments):
                   if any(fnmatch.fnmatch(test.name, glob) for glob in arguments.name)]
     if arguments.tag:
         chosen = [test for test in chosen if test.tags & set(arguments.tag)]
+    if not arguments.tag and not arguments.name:
+        tests = [test for test in tests if "heavy" not in test.tags]
     if "models" not in arguments.tag:
         chosen = [test for test in chosen
                   if "models" not in test.tags or test.name in arguments.name]

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# tags: integration clients
+# tags: integration clients heavy
 # limit: 600
 """lm-eval's `local-completions` against two prefill and two decode workers: log-likelihoods of a small task of our own, tokenised by the
 router. The scores are those of the same texts asked one by one, and most of the easy questions are answered right. Installed from PyPI
