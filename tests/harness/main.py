@@ -108,7 +108,7 @@ def choose(tests, arguments):
     if arguments.tag:
         chosen = [test for test in chosen if test.tags & set(arguments.tag)]
     if not arguments.tag and not arguments.name:
-        tests = [test for test in tests if "heavy" not in test.tags]
+        chosen = [test for test in chosen if "heavy" not in test.tags]
     if "models" not in arguments.tag:
         chosen = [test for test in chosen
                   if "models" not in test.tags or test.name in arguments.name]
