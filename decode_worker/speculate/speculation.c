@@ -32,6 +32,7 @@ const config_section speculation_config_section = { keys, sizeof keys / sizeof k
 
 #define STRETCH 1.6       // that guesses may make a step longer whatever speculate.step says
 #define MARGIN 0.02       // a gain below it is none
+#define MARGIN_ROW 0.01   // more, for each row but one: a crowd's costs are known less well
 #define MARGIN_UNSURE 0.1 // more, over the root of how often a step without guesses was measured
 
 // ---- opening ----------------------------------------------------------------------------------
@@ -253,5 +254,5 @@ step_facts speculation_facts(const speculation *p, int32_t rows)
                          .room = p->draft_tokens,
                          .fixed_us = p->context_us,
                          .limit_us = limit_us > 0 ? fmax(limit_us, STRETCH * plain_us) : 0,
-                         .margin = MARGIN + MARGIN_UNSURE / sqrt(known) };
+                         .margin = MARGIN + MARGIN_UNSURE / sqrt(known) + MARGIN_ROW * (rows - 1) };
 }
