@@ -255,6 +255,41 @@ static void what_cannot_be_drawn_is_not_taken(void **state)
     fixture_close(e);
 }
 
+// Rows of this token hold no number, in the cache neither; guessed, it must not be felt.
+static void a_wrong_guess_that_is_no_number_is_not_felt(void **state)
+{
+    const int32_t nan_token = 270, wrong[] = { 270, 270, 270, 270, 270, 270 };
+    const char *const *types = fixture_choices("engine.kv_type");
+    char file[64];
+    (void)state;
+    tiny_model o = tiny_model_default(31);
+    o.nan_token = nan_token;
+    tiny_model_temporary(&o, file);
+    for (int i = 0; types[i]; i++) {
+        engine_settings settings = fixture_settings(file);
+        settings.kv_type = (char *)types[i];
+        settings.draft_tokens = GUESSES;
+        engine *e = fixture_open(&settings);
+        for (int k = 0; k < 2; k++) {
+            const sequence_request *request = &shared.requests[k];
+            run truth = fixture_run_one(e, *request), r = { 0 };
+            sequence *s = fixture_start(e, *request, &r);
+            for (int step = 0; engine_has_work(e); step++) {
+                int32_t guesses[2 * GUESSES];
+                int right = step % 3;
+                memcpy(guesses, truth.tokens + r.count, (size_t)right * sizeof guesses[0]);
+                memcpy(guesses + right, wrong, sizeof wrong);
+                engine_sequence_draft(e, s, guesses, GUESSES);
+                fixture_step(e);
+            }
+            engine_sequence_close(e, s, true);
+            run_expect_equal(&r, &truth);
+        }
+        fixture_close(e);
+    }
+    unlink(file);
+}
+
 // A sequence goes back and forth between texts; each time it draws what one that had this text from
 // the beginning would.
 static void a_rewound_sequence_draws_what_its_new_text_asks_for(void **state)
@@ -335,6 +370,7 @@ int main(void)
         cmocka_unit_test(guesses_that_find_no_page_are_dropped),
         cmocka_unit_test(b072_b073_an_end_within_the_guesses_is_the_end),
         cmocka_unit_test(what_cannot_be_drawn_is_not_taken),
+        cmocka_unit_test(a_wrong_guess_that_is_no_number_is_not_felt),
         cmocka_unit_test(a_rewound_sequence_draws_what_its_new_text_asks_for),
         cmocka_unit_test(a_guess_ends_with_its_sequence),
     };
