@@ -29,6 +29,7 @@ typedef struct decode_own {
     speculation *speculation;
     speculation_item *items; // [max_sequences] of the step that comes
     uint64_t shown_us;       // when the page was told
+    uint64_t unshadowed;     // told already
 } decode_own;
 
 #define SHOW_US 250000
@@ -101,6 +102,8 @@ static void guesses_show(station *s, uint64_t now_us)
                                   .high = d->high };
     }
     speculation_sentence(own->speculation, shown->sentence);
+    for (; own->unshadowed < stats.unshadowed; own->unshadowed++)
+        page_fallback(s->page, "guesses", "pages");
     page_guesses_show(s->page, shown);
 }
 

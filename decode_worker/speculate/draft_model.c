@@ -70,7 +70,8 @@ status draft_model_open(const engine_settings *settings, const char *path, const
     own.beside = served;
     if (own.layers > 0)
         own.context = target->context;
-    own.draft_tokens = own.score_tokens = own.growth_tokens = own.mixed_tokens = own.mixed_step_us = 0;
+    own.draft_tokens = own.score_tokens = own.growth_tokens = own.mixed_tokens = own.mixed_step_us =
+        0;
     if (own.step_tokens < own.max_sequences)
         own.step_tokens = own.max_sequences;
     m->slot_count = target->max_sequences;

@@ -15,10 +15,9 @@
 #define DRAFT_BANDS 4 // 0: least sure
 
 typedef struct drafter_limits {
-    int32_t slots;      // sequences at a time
-    int32_t context;    // tokens of a sequence at most
-    int32_t vocabulary; // token ids are below it
-    int64_t memory;     // tokens of past answers that may be kept (suffix)
+    int32_t slots;   // sequences at a time
+    int32_t context; // tokens of a sequence at most
+    int64_t memory;  // tokens of past answers that may be kept (suffix)
 } drafter_limits;
 
 typedef struct draft {

@@ -24,7 +24,7 @@ static const config_key keys[] = {
     { "speculate.tokens", CONFIG_INT, AT(tokens), "16", 1, DRAFT_MAX, "tokens", "Tokens guessed for one sequence in a step, at most; engine.draft_tokens bounds those of all.", NULL },
     { "speculate.probe_percent", CONFIG_INT, AT(probe_percent), "1", 0, 100, "percent", "Of the steps in which guessing does not pay, those that try whether it does again.", NULL },
     { "speculate.step", CONFIG_DURATION, AT(step_us), "20ms", 0, 6e7, "", "No step with guesses is predicted to take longer, or 1.6 times as long as without them where that is more, so that answers do not come in jerks; 0s: no limit.", NULL },
-    { "speculate.memory_tokens", CONFIG_INT, AT(memory_tokens), "131072", 32768, 16777216, "tokens", "Tokens of past answers that the suffix drafter keeps; each takes about 150 bytes.", NULL },
+    { "speculate.memory_tokens", CONFIG_INT, AT(memory_tokens), "131072", 32768, 16777216, "tokens", "Tokens of past answers that the suffix drafter keeps; each takes about 120 bytes.", NULL },
 };
 // clang-format on
 #undef AT
@@ -84,7 +84,6 @@ static status drafters_open(speculation *p, const engine_settings *settings_serv
     const engine_facts *facts = engine_facts_of(served);
     drafter_limits limits = { .slots = p->slot_count,
                               .context = facts->context,
-                              .vocabulary = facts->vocabulary,
                               .memory = p->settings->memory_tokens };
     bool all = strcmp(p->settings->drafter, "auto") == 0;
     bool alone = strcmp(p->settings->drafter, drafter_names[MODEL]) == 0;
@@ -233,16 +232,12 @@ void speculation_sentence(const speculation *p, char text[200])
         snprintf(text, 200, "off: no drafter is configured");
     else if (!best || s.break_even <= 0)
         snprintf(text, 200, "waiting: nothing was guessed yet");
-    else if (s.gain > 1)
-        snprintf(text, 200,
-                 "on (%s): about %.0f %% of the next tokens are guessed right, %.0f %% are needed "
-                 "at batch %d",
-                 best->name, 100 * best->alpha, 100 * s.break_even, s.batch);
     else
-        snprintf(text, 200,
-                 "off (%s): about %.0f %% of the next tokens are guessed right, %.0f %% are needed "
-                 "at batch %d",
-                 best->name, 100 * best->alpha, 100 * s.break_even, s.batch);
+        snprintf(
+            text, 200,
+            "%s (%s): about %.0f %% of the next tokens are guessed right, %.0f %% are needed at "
+            "batch %d",
+            s.on > 0.25 ? "on" : "off", best->name, 100 * best->alpha, 100 * s.break_even, s.batch);
 }
 
 step_facts speculation_facts(const speculation *p, int32_t rows)

@@ -45,14 +45,15 @@ typedef struct speculation_drafter {
 
 typedef struct speculation_stats {
     speculation_drafter drafters[SPECULATION_DRAFTERS];
-    int drafter_count;                   // that are on
-    uint64_t steps_on, steps_off;        // of steps that generated and had no prompts
-    uint64_t steps_probing;              // of steps_on
-    uint64_t steps_prompts, steps_blank; // beside prompts; nothing to guess
-    double break_even;                   // the alpha that guesses of 4 need at the batch of now
-    int32_t batch;                       // rows without guesses of the last step
-    double gain;                         // predicted for the last step: 1 is none
-    uint64_t unshadowed;                 // sequences for which the draft model had no room
+    int drafter_count;            // that are on
+    uint64_t steps_on, steps_off; // of steps that generated and had no prompts
+    uint64_t steps_probing;       // of steps_on
+    uint64_t steps_prompts;       // beside prompts
+    double break_even;            // the alpha that guesses of 4 need at the batch of now
+    int32_t batch;                // rows without guesses of the last step
+    double gain;                  // predicted for the last step: 1 is none
+    double on;                    // share of the last steps that had guesses, about 32
+    uint64_t unshadowed;          // sequences for which the draft model had no room
 } speculation_stats;
 
 // `served` outlives it and was opened with `settings_served`. Errors: STATUS_NO_MEMORY, and

@@ -5,6 +5,7 @@
 #include <stddef.h>
 
 #define PLAIN_EVERY 64   // steps with guesses between two without, so that their time stays known
+#define ON_STEPS 32.0    // that `on` is the share of
 #define UNKNOWN_EVERY 16 // steps between two probes of a step's cost that is not known yet
 
 // What guesses of each band are worth before anything was learned.
@@ -180,6 +181,17 @@ static void offers_withdraw(speculation *p)
         p->offers[i].chosen = 0;
 }
 
+// Whether the small model's guesses would gain anything if nearly all were right. Where not, its
+// prompts are not computed between steps either.
+static bool model_may_pay(const speculation *p, int32_t rows)
+{
+    if (!p->model || rows < 1 || p->settings->fixed > 0)
+        return p->model != NULL;
+    step_facts facts = speculation_facts(p, rows);
+    return controller_break_even(&p->cost, &facts, 4, model_round_us(p, rows) / rows) < 0.95 ||
+           !cost_curve_knows(&p->cost, 2 * rows);
+}
+
 bool speculation_work(speculation *p)
 {
     return p->model && draft_model_work(p->model);
@@ -197,7 +209,8 @@ void speculation_guess(speculation *p, engine *e, const speculation_item *items,
     p->batch = batch_bucket(count);
     p->stats.batch = count;
     p->stats.gain = 1;
-    speculation_work(p);
+    if (model_may_pay(p, count))
+        speculation_work(p);
     if (prompts || p->stats.drafter_count == 0 || count > p->slot_count)
         return;
     for (int32_t i = 0; p->model && i < count; i++)
@@ -223,8 +236,6 @@ void speculation_guess(speculation *p, engine *e, const speculation_item *items,
         probe(p, count);
     model_guess(p);
     drafts_give(p, e);
-    if (!any && count > 0)
-        p->stats.steps_blank++;
 }
 
 // ---- learning ---------------------------------------------------------------------------------
@@ -279,6 +290,7 @@ void speculation_learn(speculation *p, const engine_report *report)
         else
             s->steps_off++;
         s->steps_probing += p->guessed && p->probing;
+        s->on += ((p->guessed && !p->probing) - s->on) / ON_STEPS;
     }
     ledgers_learn(p, report);
     for (int32_t i = 0; i < p->step_count; i++) {

@@ -33,7 +33,7 @@ static void seed_print(void)
 
 static void *drafter_new(const drafter_kind *kind)
 {
-    const drafter_limits limits = { .slots = 3, .context = 8192, .vocabulary = 50000, .memory = 1 };
+    const drafter_limits limits = { .slots = 3, .context = 8192, .memory = 1 };
     void *drafter = NULL;
     assert_int_equal(kind->open(&limits, &drafter, NULL), STATUS_OK);
     return drafter;
