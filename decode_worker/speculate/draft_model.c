@@ -222,7 +222,9 @@ void draft_model_guess(draft_model *m, draft_request *requests, int32_t count)
         if (report.rows == 0)
             break;
         round_collect(m, &report);
-        cost_curve_add(&m->cost, report.token_count, (double)report.duration_us);
+        // A shadow that rested long has much to catch up with once; that is not what a guess costs.
+        if (report.rows <= 2 * report.token_count)
+            cost_curve_add(&m->cost, report.token_count, (double)report.duration_us);
     }
     for (int32_t i = 0; i < count; i++)
         m->shadows[requests[i].slot].request = NULL;

@@ -23,7 +23,7 @@ static const config_key keys[] = {
     { "speculate.prompt_tokens", CONFIG_INT, AT(prompt_tokens), "32", 1, 65536, "tokens", "Tokens of a prompt that the draft model computes between two steps.", NULL },
     { "speculate.tokens", CONFIG_INT, AT(tokens), "16", 1, DRAFT_MAX, "tokens", "Tokens guessed for one sequence in a step, at most; engine.draft_tokens bounds those of all.", NULL },
     { "speculate.probe_percent", CONFIG_INT, AT(probe_percent), "1", 0, 100, "percent", "Of the steps in which guessing does not pay, those that try whether it does again.", NULL },
-    { "speculate.step", CONFIG_DURATION, AT(step_us), "20ms", 0, 6e7, "", "No step with guesses is predicted to take longer, or 1.6 times as long as without them where that is more, so that answers do not come in jerks; 0s: no limit.", NULL },
+    { "speculate.step", CONFIG_DURATION, AT(step_us), "20ms", 0, 6e7, "", "No step of several answers is predicted to take longer because of guesses, or 1.6 times as long as without them where that is more, so that those that were not guessed do not wait for the others; 0s: no limit.", NULL },
     { "speculate.memory_tokens", CONFIG_INT, AT(memory_tokens), "131072", 32768, 16777216, "tokens", "Tokens of past answers that the suffix drafter keeps; each takes about 120 bytes.", NULL },
 };
 // clang-format on
@@ -243,7 +243,7 @@ void speculation_sentence(const speculation *p, char text[200])
 step_facts speculation_facts(const speculation *p, int32_t rows)
 {
     double plain_us = cost_curve_us(&p->cost, rows) + p->context_us;
-    double limit_us = (double)p->settings->step_us;
+    double limit_us = rows > 1 ? (double)p->settings->step_us : 0;
     double known = fmax(cost_curve_count(&p->cost, rows), 1);
     return (step_facts){ .rows = rows,
                          .room = p->draft_tokens,

@@ -27,8 +27,8 @@ typedef struct speculation_settings {
     int64_t tokens;        // guessed for one sequence in a step, at most
     int64_t probe_percent; // of the steps in which it is off
     int64_t fixed;         // guess so many whether it pays or not (measurements); 0: as it pays
-    int64_t step_us;       // no step with guesses is predicted to take longer, or 1.6 times as
-                           // long as without; 0: no limit
+    int64_t step_us;       // no step of several sequences is predicted to take longer, or 1.6 times
+                           // as long as without; 0: no limit
     int64_t memory_tokens; // past answers that the suffix drafter keeps
 } speculation_settings;
 extern const config_section speculation_config_section; // keys "speculate.*"
