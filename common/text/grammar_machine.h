@@ -13,6 +13,7 @@
 #define MACHINE_FRAMES 16384
 #define MACHINE_THREADS 131072
 #define MACHINE_SET_MAX 1024 // threads of one state
+#define MACHINE_ENTERED_MAX 32768 // nodes that one step goes through
 #define MACHINE_MASK_BYTES ((size_t)4 << 20)
 
 #define STATE_DEAD 0
@@ -85,8 +86,8 @@ struct grammar_machine {
     int32_t *rows; // [MACHINE_STATES][classes] next states
     int32_t *state_table, *frame_table;
     machine_thread *set; // [MACHINE_SET_MAX] being built
-    int32_t set_count;
-    bool set_full;
+    int32_t set_count, entered;
+    bool set_full; // or too much was entered
     uint64_t *masks; // [mask_max][words]
     int32_t mask_max, mask_count;
     grammar_place *places;

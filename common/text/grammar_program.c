@@ -281,7 +281,10 @@ static void classes_find(grammar_task *t, grammar *g)
     for (size_t i = 0; i < p->node_count; i++) {
         const program_node *n = &p->nodes[i];
         strings |= n->kind == NODE_FREE || n->kind == NODE_TEXT;
-        controls = controls || (n->kind == NODE_TEXT && has_controls(p->automata[n->a]));
+        if (controls || n->kind != NODE_TEXT)
+            continue;
+        grammar_work(t, (uint64_t)p->automata[n->a]->states);
+        controls = has_controls(p->automata[n->a]);
     }
     classes_of_strings(map);
     if (strings)

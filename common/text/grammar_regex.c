@@ -419,6 +419,7 @@ static int32_t emit_repeat(grammar_task *t, nfa *n, const tree *x, int32_t next)
 static int32_t emit(grammar_task *t, nfa *n, const tree *x, int32_t next)
 {
     int32_t at = -1, other;
+    grammar_work(t, 1); // what is empty adds no node, however often it is repeated
     while (x->kind == TREE_SEQUENCE) {
         next = emit(t, n, x->right, next);
         x = x->left;

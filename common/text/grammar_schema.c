@@ -114,6 +114,7 @@ const json_t *schema_resolve(grammar_task *t, const char *reference)
                      "$ref is \"%.80s\"; served are \"#\" and \"#/...\"", reference);
     while (*at == '/' && found) {
         at = part_read(at + 1, part, sizeof part);
+        grammar_work(t, 4);
         if (json_is_array(found) && part[0] >= '0' && part[0] <= '9')
             found = json_array_get(found, (size_t)strtoul(part, NULL, 10));
         else
@@ -178,6 +179,7 @@ static shapes one_of(grammar_task *t, const json_t *list)
         for (size_t k = 0; k < each[i].count; k++) {
             shape one = each[i].list[k];
             bool left = true;
+            grammar_work(t, count / 8);
             for (size_t j = 0; j < count; j++)
                 for (size_t m = 0; left && j != i && m < each[j].count; m++)
                     left = alone(t, &one, &each[j].list[m]);
@@ -359,6 +361,8 @@ shapes shapes_of_schema(grammar_task *t, const json_t *schema)
         grammar_fail(t, STATUS_INVALID, "$ref",
                      "schemas join each other more than %d deep (or lead back to themselves)",
                      SCHEMA_DEPTH_MAX);
+    // Schemas that allow nothing make no shapes, however often they are referred to.
+    grammar_work(t, 16 * (1 + json_object_size(schema)));
     keywords_check(t, schema);
     shapes made = own_keywords(t, schema);
     if ((value = json_object_get(schema, "enum")) != NULL) {

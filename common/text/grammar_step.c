@@ -3,6 +3,12 @@
 
 // ---- sets --------------------------------------------------------------------------------------
 
+static void set_begin(grammar_machine *m)
+{
+    m->set_count = m->entered = 0;
+    m->set_full = false;
+}
+
 static void thread_add(grammar_machine *m, int32_t node, uint32_t value, int32_t frame)
 {
     for (int32_t i = 0; i < m->set_count; i++)
@@ -34,13 +40,15 @@ int32_t machine_frame_of(grammar_machine *m, int32_t node, int32_t parent)
 }
 
 // A thread comes to a node: it goes on through what consumes nothing. Ways that could not be ended
-// within the depth that is left are not taken, so no thread ever stands where it cannot go on.
+// within the depth that is left are not taken, so no thread ever stands where it cannot go on. Ways
+// that part and meet again are gone twice, hence the bound.
 static void enter(grammar_machine *m, int32_t node, int32_t frame)
 {
     const grammar *g = m->g;
     for (;;) {
         const program_node *n = &g->nodes[node];
-        if (n->need >= GRAMMAR_DEPTH_MAX - m->space.frames[frame].depth)
+        m->set_full |= ++m->entered > MACHINE_ENTERED_MAX;
+        if (m->set_full || n->need >= GRAMMAR_DEPTH_MAX - m->space.frames[frame].depth)
             return;
         switch (n->kind) {
         case NODE_RETURN:
@@ -370,9 +378,8 @@ int32_t machine_step(grammar_machine *m, int32_t state, uint8_t byte)
     if (*cell != STATE_UNKNOWN)
         return *cell;
     const machine_state *s = &m->space.states[state];
-    m->set_count = 0;
-    m->set_full = false;
-    for (int32_t i = 0; i < s->count; i++) {
+    set_begin(m);
+    for (int32_t i = 0; i < s->count && !m->set_full; i++) {
         machine_thread th = m->space.threads[s->first + i];
         if (th.node != NODE_ACCEPT)
             thread_step(m, &th, byte);
@@ -385,8 +392,7 @@ int32_t machine_step(grammar_machine *m, int32_t state, uint8_t byte)
 
 int32_t machine_begin(grammar_machine *m)
 {
-    m->set_count = 0;
-    m->set_full = false;
+    set_begin(m);
     enter(m, m->g->start, 0);
     return machine_intern(m);
 }

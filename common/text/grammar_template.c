@@ -54,6 +54,7 @@ int32_t grammar_template(grammar_task *t, const json_t *node, int32_t next)
 {
     json_t *part;
     int32_t made = -1;
+    grammar_work(t, 32); // an empty text adds no node, however often it is repeated
     if (json_is_string(node))
         return program_bytes(t, (slice){ json_string_value(node), json_string_length(node) }, next);
     if (++t->depth > DEPTH_MAX)

@@ -169,6 +169,8 @@ static const struct {
     { "regex\na{1001}", STATUS_TOO_LARGE, "", "more than 1000" },
     { "regex\n(([a-z]{1,900}){1,900}){1,900}", STATUS_TOO_LARGE, "", "too large" },
     { "regex\n(a|b)*a(a|b){20}", STATUS_TOO_LARGE, "", "states" },
+    { "regex\n((((((){1000}){1000}){1000}){1000}){1000}){1000}", STATUS_TOO_LARGE, "",
+      "too much work" },
     { "regex\n*", STATUS_INVALID, "", "nothing" },
     { "regex\n\\1", STATUS_UNSUPPORTED, "", "not served" },
     { "choice\n[]", STATUS_INVALID, "", "at least one" },
@@ -176,6 +178,10 @@ static const struct {
     { "choice\n{}", STATUS_INVALID, "", "array" },
     { "template\n{\"repeat\":\"x\",\"max\":65}", STATUS_INVALID, "", "max above 64" },
     { "template\n{\"other\":1}", STATUS_INVALID, "", "none of" },
+    { "template\n{\"repeat\":{\"repeat\":{\"repeat\":{\"repeat\":{\"repeat\":\"\",\"min\":64,"
+      "\"max\":64},\"min\":64,\"max\":64},\"min\":64,\"max\":64},\"min\":64,\"max\":64},\"min\":64,"
+      "\"max\":64}",
+      STATUS_TOO_LARGE, "", "too much work" },
 };
 
 static void what_is_not_served_is_refused_by_name(void **state)
@@ -197,19 +203,28 @@ static void what_is_not_served_is_refused_by_name(void **state)
     assert_int_equal(wrong, 0);
 }
 
+// Each level evaluates the next one twice; `members` stand at each.
+static void doubling_append(buffer *source, const char *members)
+{
+    buffer_append_text(source, "json_schema\n{\"$ref\":\"#/$defs/d0\",\"$defs\":{");
+    for (int i = 0; i < 60; i++)
+        buffer_printf(source,
+                      "\"d%d\":{%s\"allOf\":[{%s\"$ref\":\"#/$defs/d%d\"},"
+                      "{%s\"$ref\":\"#/$defs/d%d\"}]},",
+                      i, members, members, i + 1, members, i + 1);
+    buffer_append_text(source, "\"d60\":{\"type\":\"integer\"}}}");
+}
+
 static void deep_and_wide_sources_end(void **state)
 {
     (void)state;
     buffer source = { 0 };
     grammar *g = NULL;
     error failure;
-    // Each level evaluates the next one twice.
-    buffer_append_text(&source, "json_schema\n{\"$ref\":\"#/$defs/d0\",\"$defs\":{");
-    for (int i = 0; i < 60; i++)
-        buffer_printf(
-            &source, "\"d%d\":{\"allOf\":[{\"$ref\":\"#/$defs/d%d\"},{\"$ref\":\"#/$defs/d%d\"}]},",
-            i, i + 1, i + 1);
-    buffer_append_text(&source, "\"d60\":{\"type\":\"integer\"}}}");
+    doubling_append(&source, "");
+    assert_int_not_equal(grammar_compile(buffer_slice(&source), &g, &failure), STATUS_OK);
+    buffer_clear(&source);
+    doubling_append(&source, "\"type\":[],"); // nothing is allowed, so nothing is made
     assert_int_not_equal(grammar_compile(buffer_slice(&source), &g, &failure), STATUS_OK);
     buffer_clear(&source);
     buffer_append_text(&source, "regex\n");
@@ -226,6 +241,15 @@ static void deep_and_wide_sources_end(void **state)
     assert_int_equal(grammar_match_of(g, buffer_slice(&source)), GRAMMAR_PREFIX);
     buffer_append_byte(&source, '[');
     assert_int_equal(grammar_match_of(g, buffer_slice(&source)), GRAMMAR_NO);
+    grammar_release(g);
+    // Ways that part and meet again, 60 times: too many for a machine to go, but it ends.
+    buffer_clear(&source);
+    buffer_append_text(&source, "template\n{\"sequence\":[\"\"");
+    for (int i = 0; i < 60; i++)
+        buffer_append_text(&source, ",{\"any\":[{\"regex\":\"a*\"},{\"regex\":\"b*\"}]}");
+    buffer_append_text(&source, "]}");
+    assert_int_equal(grammar_compile(buffer_slice(&source), &g, &failure), STATUS_OK);
+    assert_int_equal(grammar_match_of(g, SLICE("a")), GRAMMAR_NO);
     grammar_release(g);
     buffer_close(&source);
 }
