@@ -36,10 +36,11 @@ struct guides {
     const char *model;
     int64_t kept;
     guide_grammar *list;
-    queue *waiting; // guide_grammar; `stop` ends the thread
+    queue *waiting; // guide_grammar; the compiler thread pops
+    atomic_bool ending;
     pthread_t thread;
     bool started;
-    guide_grammar stop;
+    guide_grammar stop; // pushed to wake the thread
     grammar_vocabulary *vocabulary; // the compiler thread's; NULL until it is read
 };
 
@@ -84,7 +85,7 @@ static void *compiler_run(void *argument)
     guides *g = argument;
     for (;;) {
         guide_grammar *x = queue_pop_wait(g->waiting, FOREVER_US);
-        if (x == &g->stop)
+        if (atomic_load(&g->ending))
             return NULL;
         if (!x)
             continue;
@@ -129,9 +130,8 @@ void guides_close(guides *g)
     if (!g)
         return;
     if (g->started) {
-        while (queue_pop(g->waiting) != NULL) {
-        }
-        queue_push(g->waiting, &g->stop);
+        atomic_store(&g->ending, true);
+        queue_push(g->waiting, &g->stop); // where it is full, nobody sleeps
         pthread_join(g->thread, NULL);
     }
     while (g->list) {
