@@ -188,7 +188,6 @@ status grammar_compile(slice source, grammar **compiled, error *failure)
     status result = task_run(&t, (source_kind)kind, text, g);
     g->blocks = t.blocks;
     blocks_free(t.scratch);
-    g->size = t.memory_used + sizeof *g;
     atomic_store(&g->holders, 1);
     if (result != STATUS_OK) {
         grammar_release(g);
@@ -210,9 +209,4 @@ void grammar_release(grammar *g)
         return;
     blocks_free(g->blocks);
     free(g);
-}
-
-size_t grammar_size(const grammar *g)
-{
-    return g->size;
 }

@@ -66,8 +66,6 @@ status grammar_compile(slice source, grammar **compiled, error *failure);
 // Holders are counted; the last release frees it. NULL is fine to release.
 grammar *grammar_hold(grammar *g);
 void grammar_release(grammar *g);
-// Bytes that it takes.
-size_t grammar_size(const grammar *g);
 
 typedef enum grammar_match {
     GRAMMAR_NO,       // no continuation of the text is in the grammar

@@ -1,20 +1,15 @@
-// Deterministic automata: running, trimming and combining them. How they come to be is in
+// Deterministic automata: asking, trimming and combining them. How they come to be is in
 // grammar_nfa.c and grammar_number.c.
 #include "text/grammar_private.h"
 
 #define STATES_MAX 16384
 
-int32_t automaton_run(const automaton *a, slice text)
+bool automaton_accepts(const automaton *a, slice text)
 {
     int32_t state = a->start;
     for (size_t i = 0; i < text.size && state != 0; i++)
         state = automaton_next(a, state, (uint8_t)text.data[i]);
-    return state;
-}
-
-bool automaton_accepts(const automaton *a, slice text)
-{
-    return a->accepts[automaton_run(a, text)];
+    return a->accepts[state];
 }
 
 // Walk back from the accepting states until nothing new is found. Rounds are few: states are

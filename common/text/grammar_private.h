@@ -60,8 +60,6 @@ static inline int32_t automaton_next(const automaton *a, int32_t state, uint8_t 
 {
     return a->next[state * a->classes + a->class_of[byte]];
 }
-// How far the automaton comes with `text`; and whether it accepts it.
-int32_t automaton_run(const automaton *a, slice text);
 bool automaton_accepts(const automaton *a, slice text);
 
 typedef enum automaton_operation {
@@ -278,7 +276,6 @@ struct grammar {
     uint8_t class_byte[256];
     int32_t classes;
     grammar_block *blocks; // what all of it lies in
-    size_t size;
 };
 
 void program_begin(grammar_task *t);

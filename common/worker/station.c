@@ -21,7 +21,7 @@ void station_hold(station *s, job *j, const int32_t *pages, int32_t count)
     }
 }
 
-void station_release(station *s, job *j)
+static void station_release(station *s, job *j)
 {
     while (j->held_count > 0)
         engine_page_release(s->engine, j->held[--j->held_count]);

@@ -132,4 +132,3 @@ void station_hold(station *s, job *j, const int32_t *pages, int32_t count);
 // With a computed job's first token: how much of its prompt was found in the pool is final only
 // now, because a prompt that another job computes at the same time counts too.
 void station_count_reused(station *s, job *j);
-void station_release(station *s, job *j);
