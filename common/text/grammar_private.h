@@ -13,6 +13,15 @@
 #include <jansson.h>
 #include <setjmp.h>
 
+// The value of a hexadecimal digit, or -1.
+static inline int hex_digit(uint8_t byte)
+{
+    return byte >= '0' && byte <= '9'   ? byte - '0'
+           : byte >= 'a' && byte <= 'f' ? byte - 'a' + 10
+           : byte >= 'A' && byte <= 'F' ? byte - 'A' + 10
+                                        : -1;
+}
+
 // ---- the task (grammar.c) ----------------------------------------------------------------------
 
 typedef struct grammar_block grammar_block;

@@ -179,8 +179,8 @@ static int32_t take_hex(parser *p, int digits)
 {
     int32_t value = 0;
     for (int i = 0; i < digits; i++) {
-        int c = peek(p), digit = c >= '0' && c <= '9' ? c - '0' : ((c | 0x20) - 'a') + 10;
-        if (c < 0 || digit < 0 || digit > 15 || ((c > '9' || c < '0') && digit < 10))
+        int digit = p->rest.size > 0 ? hex_digit((uint8_t)p->rest.data[0]) : -1;
+        if (digit < 0)
             refuse(p, STATUS_INVALID, "lacks a hexadecimal digit");
         value = value * 16 + digit;
         skip(p, 1);

@@ -78,22 +78,16 @@ static void keywords_check(grammar_task *t, const json_t *schema)
 
 // ---- references --------------------------------------------------------------------------------
 
-static int hex_value(char c)
-{
-    return c >= '0' && c <= '9'   ? c - '0'
-           : c >= 'a' && c <= 'f' ? c - 'a' + 10
-           : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                  : -1;
-}
-
 // One part of a JSON pointer in a URI fragment: %HH, then ~0 and ~1. The end of the part.
 static const char *part_read(const char *at, char *part, size_t size)
 {
     size_t used = 0;
     while (*at && *at != '/' && used + 1 < size) {
         char c = *at++;
-        if (c == '%' && hex_value(at[0]) >= 0 && hex_value(at[1]) >= 0) {
-            c = (char)(hex_value(at[0]) * 16 + hex_value(at[1]));
+        int high = c == '%' ? hex_digit((uint8_t)at[0]) : -1;
+        int low = high >= 0 ? hex_digit((uint8_t)at[1]) : -1;
+        if (low >= 0) {
+            c = (char)(high * 16 + low);
             at += 2;
         } else if (c == '~' && (*at == '0' || *at == '1')) {
             c = *at++ == '0' ? '~' : '/';

@@ -166,14 +166,6 @@ static bool some_escape(const automaton *a, int32_t state)
     return some_hex_control(a, state, 0, 0x1f);
 }
 
-static int hex_digit(uint8_t byte)
-{
-    return byte >= '0' && byte <= '9'   ? byte - '0'
-           : byte >= 'a' && byte <= 'f' ? byte - 'a' + 10
-           : byte >= 'A' && byte <= 'F' ? byte - 'A' + 10
-                                        : -1;
-}
-
 // Behind a backslash. The value that it leads to; 0: dead.
 static uint32_t text_escape(const automaton *a, int32_t state, uint32_t part, uint8_t byte)
 {
