@@ -151,5 +151,4 @@ const char *http_error_type(int status_code);
 // close call follows from the loop, and further writes do nothing.
 void http_stream_begin(http_request *r, int status_code, const char *content_type);
 bool http_stream_write(http_request *r, slice data);
-void http_stream_end(http_request *r);             // complete: ends the request
-size_t http_stream_waiting(const http_request *r); // bytes that the client has not taken
+void http_stream_end(http_request *r); // complete: ends the request

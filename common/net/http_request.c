@@ -275,15 +275,10 @@ void http_stream_begin(http_request *r, int status_code, const char *content_typ
     buffer_close(&head);
 }
 
-size_t http_stream_waiting(const http_request *r)
-{
-    return evbuffer_get_length(bufferevent_get_output(r->connection->stream));
-}
-
 // A reader that is too slow: past the limit, or above half of it for long.
 static bool stream_too_slow(http_request *r)
 {
-    size_t waiting = http_stream_waiting(r);
+    size_t waiting = evbuffer_get_length(bufferevent_get_output(r->connection->stream));
     size_t limit = (size_t)r->connection->server->settings->output_bytes;
     if (waiting <= limit / 2) {
         r->over_half_since_us = 0;

@@ -425,9 +425,3 @@ void http_stream_end(http_request *r)
     deliver(r, SLICE(""), true);
     request_remove(r);
 }
-
-size_t http_stream_waiting(const http_request *r)
-{
-    (void)r;
-    return 0;
-}
