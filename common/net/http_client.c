@@ -116,7 +116,7 @@ static int connection_try(const http_client *c, const struct addrinfo *to)
     setsockopt(descriptor, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience); // for connect too
     if (connect(descriptor, to->ai_addr, to->ai_addrlen) == 0)
         return descriptor;
-    int why = errno;
+    int why = errno == EINPROGRESS ? ETIMEDOUT : errno; // what connect says when patience ends
     close(descriptor);
     errno = why;
     return -1;

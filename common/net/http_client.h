@@ -24,7 +24,9 @@ typedef struct http_client_options {
 status http_client_open(const http_client_options *options, http_client **opened, error *failure);
 void http_client_close(http_client *c); // NULL is allowed
 
-// Send a request and read the head of its answer. `fields` are further lines, each ended by CRLF.
+// Send a request and read the head of its answer; once. `fields` are further lines, each ended by
+// CRLF. This and the next: STATUS_UNAVAILABLE (broken, or out of patience), CANCELLED,
+// PEER_PROTOCOL (not HTTP, or too long), with a sentence.
 status http_client_send(http_client *c, const char *method, const char *path, slice fields,
                         slice body, int *status_code, error *failure);
 // Append more of the answer's body to `out`; `*done`: it is complete, and nothing was appended.

@@ -101,12 +101,38 @@ static void what_is_no_router_is_a_sentence(void **state)
     }
 }
 
+// A listener whose queue is full answers nobody.
+static void a_server_that_does_not_answer_is_given_up(void **state)
+{
+    (void)state;
+    int waiting[4], listener = socket(AF_INET, SOCK_STREAM, 0);
+    struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    socklen_t size = sizeof at;
+    assert_int_equal(bind(listener, (struct sockaddr *)&at, size), 0);
+    assert_int_equal(listen(listener, 0), 0);
+    assert_int_equal(getsockname(listener, (struct sockaddr *)&at, &size), 0);
+    for (size_t i = 0; i < 4; i++) {
+        waiting[i] = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+        connect(waiting[i], (struct sockaddr *)&at, size);
+    }
+    http_client_options options = { .url = url, .patience_s = 1 };
+    http_client *c = NULL;
+    error failure = { 0 };
+    snprintf(url, sizeof url, "http://127.0.0.1:%u", ntohs(at.sin_port));
+    assert_int_equal(http_client_open(&options, &c, &failure), STATUS_UNAVAILABLE);
+    assert_non_null(strstr(failure.text, "timed out"));
+    for (size_t i = 0; i < 4; i++)
+        close(waiting[i]);
+    close(listener);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(answers_come_whole_and_in_chunks),
         cmocka_unit_test(a_signal_ends_the_waiting),
         cmocka_unit_test(what_is_no_router_is_a_sentence),
+        cmocka_unit_test(a_server_that_does_not_answer_is_given_up),
     };
     return cmocka_run_group_tests(tests, server_start, server_stop);
 }
