@@ -23,7 +23,7 @@ typedef struct chat {
     json_t *messages;
     bool terminal; // standard output is one
     // The answer that comes in.
-    buffer lines; // of events, not used
+    buffer lines; // of events, not used; bounded, as the answer is
     buffer answer;
     bool thinking; // thought is shown, and no answer yet
     double tokens;
@@ -155,6 +155,8 @@ static status answer_stream(chat *c, error *failure)
         buffer_close(&piece);
         if (result == STATUS_OK)
             result = lines_take(c, &ended, failure);
+        if (result == STATUS_OK && (c->lines.overflow || c->answer.overflow))
+            result = error_set(failure, STATUS_PEER_PROTOCOL, "", "the answer is too long");
     }
     http_client_close(client);
     if (result == STATUS_OK && !ended)
@@ -309,7 +311,12 @@ int cli_chat(const cli *c, const char *name, int count, char **arguments)
     (void)name, (void)count, (void)arguments;
     error failure;
     json_t *models = NULL;
-    chat own = { .cli = c, .model = c->model, .messages = json_array(), .terminal = isatty(1) };
+    chat own = { .cli = c,
+                 .model = c->model,
+                 .messages = json_array(),
+                 .terminal = isatty(1),
+                 .lines = { .limit = CLI_ANSWER_MAX },
+                 .answer = { .limit = CLI_ANSWER_MAX } };
     struct sigaction action = { .sa_handler = on_interrupt }; // without SA_RESTART: waiting ends
     int code;
     if (!c->model && model_choose(c, &models, &own.model, &failure) != STATUS_OK) {
