@@ -18,8 +18,8 @@ typedef struct cli {
     const char *key_file;                 // its first line is an API key; NULL: none
     const char *authority;      // PEM file of who signed https routers; NULL: the system's
     const char *model, *system; // chat; NULL: the router's first model, no system message
-    bool json;                  // print what the router says as it is
-    bool wait;                  // until it is done, not only ordered
+    bool json;                  // for programs
+    bool wait;                  // drain, flip: until it is done, not only ordered
     bool once;                  // status: look once
 } cli;
 

@@ -21,8 +21,8 @@ static const cli_command commands[] = {
     { "status", "", "Watch routers, workers, queues and rates.", 0, 0, OPTION_ROUTER | OPTION_ONCE | OPTION_JSON, cli_status },
     { "workers", "", "Show the workers that the router knows.", 0, 0, OPTION_ROUTER | OPTION_JSON, cli_workers },
     { "drain", "WORKER", "Let it finish or hand over what runs; then it ends.", 1, 1, OPTION_ROUTER | OPTION_WAIT, cli_order },
-    { "cordon", "WORKER", "Give it no new work, from any router.", 1, 1, OPTION_ROUTER | OPTION_WAIT, cli_order },
-    { "uncordon", "WORKER", "Give it work again.", 1, 1, OPTION_ROUTER | OPTION_WAIT, cli_order },
+    { "cordon", "WORKER", "Give it no new work, from any router.", 1, 1, OPTION_ROUTER, cli_order },
+    { "uncordon", "WORKER", "Give it work again.", 1, 1, OPTION_ROUTER, cli_order },
     { "flip", "WORKER ROLE", "Drain it; then the same process begins again as prefill or decode.", 2, 2, OPTION_ROUTER | OPTION_WAIT, cli_order },
     { "key", "NAME [LIMIT]...", "Make an API key: its line for security.keys_file, and the key.", 1, 32, OPTION_JSON, cli_key },
 };
@@ -87,7 +87,7 @@ static const char **option_value(cli *c, const char *name, unsigned *option)
         return &c->key_file;
     if (strcmp(name, "--ca") == 0)
         return &c->authority;
-    if (strcmp(name, "--router") == 0 && c->router_count < CLI_ROUTERS_MAX)
+    if (strcmp(name, "--router") == 0)
         return &c->routers[c->router_count++];
     *option = OPTION_CHAT;
     return strcmp(name, "--model") == 0    ? &c->model
@@ -112,6 +112,8 @@ static int options_take(cli *c, int argc, char **argv, char **words, int *count,
 {
     for (int i = 1; i < argc; i++) {
         unsigned option;
+        if (strcmp(argv[i], "--router") == 0 && c->router_count == CLI_ROUTERS_MAX)
+            return misused("%s stands there too often: at most 16 are looked at", argv[i]);
         const char **text = option_value(c, argv[i], &option);
         if (text && i + 1 == argc)
             return misused("%s needs a value", argv[i]);

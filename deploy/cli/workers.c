@@ -133,6 +133,5 @@ int cli_order(const cli *c, const char *name, int count, char **arguments)
     printf("%s: %s%s%s accepted\n", cli_text(answer, "worker"), name, role ? " to " : "",
            role ? role : "");
     json_decref(answer);
-    bool takes_time = role || strcmp(name, "drain") == 0;
-    return c->wait && takes_time ? done_wait(c, worker, incarnation, role) : 0;
+    return c->wait ? done_wait(c, worker, incarnation, role) : 0;
 }
