@@ -35,18 +35,21 @@ bool gate_keys_on(const gate *g)
 
 // ---- refusals ---------------------------------------------------------------------------------
 
-// In the shape of the API that was asked.
-static bool refuse(http_request *http, int status_code, const char *code, const char *message)
+// What goes wrong before a call begins is told by its path, also where no method of it is served.
+static bool on_error(const http_request *http, int status_code, const char *message, buffer *out)
 {
     static const slice messages = { "/v1/messages", 12 };
     slice path = http_request_path(http);
-    bool theirs =
-        path.size >= messages.size && memcmp(path.data, messages.data, messages.size) == 0;
-    buffer body = { 0 };
-    answer_shape_of(theirs ? REQUEST_MESSAGES : REQUEST_CHAT)
-        ->error(status_code, NULL, code, message, false, &body);
-    http_respond(http, status_code, "application/json", buffer_slice(&body));
-    buffer_close(&body);
+    if (path.size < messages.size || memcmp(path.data, messages.data, messages.size) != 0 ||
+        (path.size > messages.size && path.data[messages.size] != '/'))
+        return false;
+    answer_shape_of(REQUEST_MESSAGES)->error(status_code, NULL, NULL, message, false, out);
+    return true;
+}
+
+static bool refuse(http_request *http, int status_code, const char *code, const char *message)
+{
+    http_respond_error(http, status_code, NULL, NULL, code, message);
     return false;
 }
 
@@ -349,7 +352,8 @@ static status listeners_open(gate *g, error *failure)
 {
     router *r = g->router;
     const router_settings *s = r->settings;
-    http_hooks hooks = { on_head, on_answered }, operators = { on_operators_head, on_answered };
+    http_hooks hooks = { on_head, on_answered, on_error };
+    http_hooks operators = { on_operators_head, on_answered, on_error };
     size_t count = router_route_count;
     status result = STATUS_OK;
     if (s->admin_listen.count > 0 && !routes_split(g, &count))

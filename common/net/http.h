@@ -4,7 +4,8 @@
 // bytes of a request is found before a handler sees it: framing (http_head.h), sizes, absolute
 // deadlines for head and body, connections in all and per address, media type and UTF-8 of JSON
 // bodies, unknown paths (404) and methods (405 with Allow), whatever the owner's `admit` refuses.
-// Every refusal has a JSON body of the form {"error":{"message","type","param","code"}}.
+// Every refusal has a JSON body of the form {"error":{"message","type","param","code"}}, or that of
+// the owner's `error`.
 //
 // A handler gets an http_request and owes it one answer: http_respond, or http_stream_begin ..
 // http_stream_end, at once or later. The request is gone when the answer is complete, or when its
@@ -72,6 +73,9 @@ typedef struct http_hooks {
     // After each answer (or cut), before the request is gone: the route's path ("other" where none
     // matched), the status that was sent (0: none).
     void (*answered)(const http_request *r, const char *route, int status_code, void *context);
+    // An error, in the shape of the API that was asked, where it is another one than
+    // http_error_body's. False: it is not, and nothing was written.
+    bool (*error)(const http_request *r, int status_code, const char *message, buffer *out);
 } http_hooks;
 
 // Listen and serve. `settings`, `routes` and the strings in them must outlive the server. STATUS_IO
@@ -138,10 +142,11 @@ void http_request_on_close(http_request *r, http_loop_call call, void *context);
 void http_answer_field(http_request *r, const char *name, const char *value);
 // A whole answer. Ends the request.
 void http_respond(http_request *r, int status_code, const char *content_type, slice body);
-// An error object; `param` and `code` may be NULL. Ends the request.
+// An error object, of the owner's shape where it has one (http_hooks.error); `param` and `code` may
+// be NULL. Ends the request.
 void http_respond_error(http_request *r, int status_code, const char *type, const char *param,
                         const char *code, const char *message);
-// The body that http_respond_error sends: {"error":{...}}.
+// The body that http_respond_error sends where the owner has no other: {"error":{...}}.
 void http_error_body(buffer *out, const char *type, const char *param, const char *code,
                      const char *message);
 // "invalid_request_error" and so on for a status code.

@@ -253,8 +253,10 @@ void http_respond(http_request *r, int status_code, const char *content_type, sl
 void http_respond_error(http_request *r, int status_code, const char *type, const char *param,
                         const char *code, const char *message)
 {
+    const http_hooks *hooks = &r->connection->server->hooks;
     buffer body = { 0 };
-    http_error_body(&body, type ? type : http_error_type(status_code), param, code, message);
+    if (!hooks->error || !hooks->error(r, status_code, message, &body))
+        http_error_body(&body, type ? type : http_error_type(status_code), param, code, message);
     http_respond(r, status_code, "application/json", buffer_slice(&body));
     buffer_close(&body);
 }

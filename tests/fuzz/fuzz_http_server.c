@@ -107,7 +107,7 @@ static void server_begin(void)
                                 .idle_us = 1000000,
                                 .write_deadline_us = 1000000,
                                 .cors_origins = { 1, origins } };
-    const http_hooks hooks = { on_admit, on_answered };
+    const http_hooks hooks = { on_admit, on_answered, NULL };
     CHECK(http_loop_open(&loop, &failure) == STATUS_OK);
     CHECK(http_server_open(loop, &settings, routes, sizeof routes / sizeof *routes, &hooks, NULL,
                            &server, &failure) == STATUS_OK);

@@ -9,6 +9,7 @@ import sys
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from fakes import FakeCluster  # noqa: E402
 from cluster import check, main  # noqa: E402
+from raw_http import talk  # noqa: E402
 
 SAID = [{"role": "user", "content": "The quick brown fox jumps over the lazy dog"}]
 
@@ -94,6 +95,25 @@ def errors(cluster):
         check(answer["error"]["type"] == kind and says in answer["error"]["message"], f"{change}: {answer}")
     check(cluster.json("POST", "/v1/messages", {**good, "system": None, "stop_sequences": None, "tools": None, "metadata": {"user_id": "u"},
                                                 "thinking": {"type": "disabled"}, "service_tier": "auto"})["type"] == "message", "null means absent")
+    early_errors(cluster)
+
+
+def early_errors(cluster):
+    """What is refused before anybody reads the body has the shape of the path too."""
+    for path, theirs in ((b"/v1/messages", True), (b"/v1/messages/count_tokens", True), (b"/v1/messagesx", False), (b"/v1/completions", False)):
+        head = b" " + path + b" HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+        typed = b"POST" + head + b"Content-Type: application/json\r\n"
+        for asked, status, kind in ((b"GET" + head + b"\r\n", 405, "invalid_request_error"),
+                                    (b"POST" + head + b"Content-Length: 2\r\n\r\n{}", 415, "invalid_request_error"),
+                                    (typed + b"\r\n", 411, "invalid_request_error"),
+                                    (typed + b"Content-Length: %d\r\n\r\n" % (1 << 40), 413, "request_too_large" if theirs else "invalid_request_error"),
+                                    (typed + b"Content-Length: 3\r\n\r\n\"\xff\"", 400, "invalid_request_error")):
+            if path.endswith(b"x"):
+                status, kind = 404, "not_found_error"
+            got, _, data = talk(cluster, [asked]).partition(b"\r\n\r\n")
+            answer = json.loads(data)
+            check(got.startswith(b"HTTP/1.1 %d " % status) and answer["error"]["type"] == kind, f"{asked}: {got} {answer}")
+            check((answer.get("type") == "error" and set(answer["error"]) == {"type", "message"}) if theirs else "param" in answer["error"], f"{asked}: {answer}")
 
 
 def tokenizers(cluster):

@@ -169,7 +169,7 @@ __attribute__((unused)) static int server_start(void **state)
                                 .write_deadline_us = 300000,
                                 .cors_origins = { 1, cors_items } };
     assert_int_equal(http_loop_open(&loop, &failure), STATUS_OK);
-    http_hooks hooks = { on_admit, on_answered };
+    http_hooks hooks = { on_admit, on_answered, NULL };
     assert_int_equal(http_server_open(loop, &settings, routes, sizeof routes / sizeof *routes,
                                       &hooks, NULL, &server, &failure),
                      STATUS_OK);
