@@ -211,8 +211,10 @@ static bool may_wait(call *c)
 // False: it was refused for what its key may do.
 static bool may_spend(call *c)
 {
+    gate *g = c->dispatcher->router->gate;
     gate_refusal refusal;
-    if (gate_grant(c->dispatcher->router->gate, c->http, &c->request, &c->hold, &refusal))
+    if (request_is_computed(c->kind) ? gate_grant(g, c->http, &c->request, &c->hold, &refusal)
+                                     : gate_grant_model(g, c->http, c->request.model, &refusal))
         return true;
     c->retry_after_s = refusal.retry_after_s ? refusal.retry_after_s : -1;
     call_refuse(c, refusal.status_code, refusal.code, refusal.param, refusal.message);
@@ -258,10 +260,8 @@ static void answer_at_once(call *c)
 {
     buffer *out = &c->dispatcher->out;
     http_request *http = c->http;
-    if (!gate_model_allowed(c->dispatcher->router->gate, http, c->request.model)) {
-        call_refuse(c, 403, "model_not_allowed", "model", "this key may not use the model");
+    if (!may_spend(c))
         return;
-    }
     answer_prepare(c);
     buffer_clear(out);
     c->shape->whole(&c->answer, out);

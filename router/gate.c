@@ -242,6 +242,19 @@ static size_t prompt_tokens(const request *parsed)
     return tokens;
 }
 
+// A model that a key may not use is none: it is told nothing of it.
+bool gate_grant_model(gate *g, const http_request *http, const served_model *model,
+                      gate_refusal *refusal)
+{
+    if (gate_model_allowed(g, http, model))
+        return true;
+    *refusal = (gate_refusal){ 404, "model", "model_not_found", 0, "" };
+    snprintf(refusal->message, sizeof refusal->message,
+             "there is no model of this name for key %s; see /v1/models", gate_key(http)->name);
+    refusal_count(g, "model");
+    return false;
+}
+
 bool gate_grant(gate *g, http_request *http, const request *parsed, gate_hold *hold,
                 gate_refusal *refusal)
 {
@@ -251,13 +264,8 @@ bool gate_grant(gate *g, http_request *http, const request *parsed, gate_hold *h
         return true;
     api_key *key = p->key;
     size_t tokens = prompt_tokens(parsed);
-    if (!gate_model_allowed(g, http, parsed->model)) {
-        *refusal = (gate_refusal){ 404, "model", "model_not_found", 0, "" };
-        snprintf(refusal->message, sizeof refusal->message,
-                 "there is no model of this name for key %s; see /v1/models", key->name);
-        refusal_count(g, "model");
+    if (!gate_grant_model(g, http, parsed->model, refusal))
         return false;
-    }
     admission_class class = (admission_class)parsed->priority;
     if (!key->classes[class]) {
         *refusal = (gate_refusal){ 403, "priority", "insufficient_permissions", 0, "" };

@@ -47,6 +47,9 @@ typedef struct gate_refusal {
 // how the limits stand. False: `refusal` says what to answer.
 bool gate_grant(gate *g, http_request *http, const request *parsed, gate_hold *hold,
                 gate_refusal *refusal);
+// Of a parsed question that no worker is asked: whether its key may use the model.
+bool gate_grant_model(gate *g, const http_request *http, const served_model *model,
+                      gate_refusal *refusal);
 // Its end, with the tokens that were used.
 void gate_settle(gate *g, gate_hold *hold, uint64_t prompt_tokens, uint64_t completion_tokens);
 

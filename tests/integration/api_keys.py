@@ -107,6 +107,10 @@ def what_a_key_may_ask(cluster):
     check(ask(cluster, bearer("batch-secret"), priority=1)[0] == 200, "batch")
     refused(cluster, bearer("other-secret"), 404, "model_not_found", "for key other")
     check(json.loads(cluster.request("GET", "/v1/models", headers=bearer("other-secret"))[2])["data"] == [], "it sees no model")
+    asked = {"model": cluster.model_name(), "prompt": "a"}
+    code, _, data = cluster.request("POST", "/tokenize", asked, headers=bearer("other-secret"))
+    check(code == 404 and json.loads(data)["error"]["code"] == "model_not_found", f"nor does it count its tokens: {code} {data}")
+    check(cluster.request("POST", "/tokenize", asked, headers=bearer("plain-secret"))[0] == 200, "another key does")
     check(cluster.request("GET", "/v1/models/" + cluster.model_name(), headers=bearer("other-secret"))[0] == 404, "nor one")
 
 
