@@ -137,19 +137,28 @@ static void write_text(answer_choice *c, answer_block kind, slice text, buffer *
     append_delta(c, text, out);
 }
 
+// What is new of the arguments, in the call's open block.
+static void write_arguments(const answer_choice *c, const tool_call *call, buffer *out)
+{
+    if (call->arguments.size > call->told)
+        append_delta(
+            c, (slice){ call->arguments.data + call->told, call->arguments.size - call->told },
+            out);
+}
+
 static void write_parts(answer_choice *c, tool_answer *parts, buffer *out)
 {
+    // Text behind a call closes its block, so the rest of a call that was begun goes first.
+    for (size_t i = 0; i < parts->call_count; i++)
+        if (parts->calls[i].begun)
+            write_arguments(c, &parts->calls[i], out);
     write_text(c, ANSWER_BLOCK_THOUGHT, buffer_slice(&parts->thought), out);
     write_text(c, ANSWER_BLOCK_TEXT, buffer_slice(&parts->content), out);
     for (size_t i = 0; i < parts->call_count; i++) {
-        tool_call *call = &parts->calls[i];
-        slice more = { call->arguments.data + call->told, call->arguments.size - call->told };
-        if (call->begun && more.size == 0)
+        if (parts->calls[i].begun)
             continue;
-        if (!call->begun)
-            block_open(c, ANSWER_BLOCK_CALL, call, out);
-        if (more.size > 0 && c->block == ANSWER_BLOCK_CALL)
-            append_delta(c, more, out);
+        block_open(c, ANSWER_BLOCK_CALL, &parts->calls[i], out);
+        write_arguments(c, &parts->calls[i], out);
     }
     tool_answer_taken(parts);
 }

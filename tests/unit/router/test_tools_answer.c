@@ -104,6 +104,35 @@ static void chunks_tell_what_is_new(void **state)
     tool_answer_close(&a);
 }
 
+// The end of a call and text behind it may come in one piece: nothing of the call is lost.
+static void blocks_of_calls_end_before_what_follows(void **state)
+{
+    (void)state;
+    tool_request offered = {
+        .format = TOOL_FORMAT_HERMES, .parallel = true, .names = (slice *)names, .name_count = 2
+    };
+    static const char *const pieces[] = { "<tool_call>{\"name\": \"f\", \"arguments\": {\"a",
+                                          "\": 1}}</tool_call>so it is" };
+    tool_answer parts;
+    assert_true(tool_answer_begin(&parts, &offered, false, false));
+    stream s = { .parts = &parts };
+    answer a = { 0 };
+    answer_choice c = { .stream = &s, .begun = true };
+    buffer out = { 0 };
+    for (size_t i = 0; i < 2; i++) {
+        tool_answer_push(&parts, slice_of(pieces[i]));
+        if (i == 1)
+            tool_answer_end(&parts);
+        answer_shape_of(REQUEST_MESSAGES)->chunk(&a, &c, &out);
+    }
+    const char *end = strstr(out.data, "\"partial_json\":\"\\\": 1}\"");
+    const char *text = strstr(out.data, "\"text_delta\",\"text\":\"so it is\"");
+    assert_non_null(end);
+    assert_true(text > end);
+    tool_answer_close(&parts);
+    buffer_close(&out);
+}
+
 // ---- through a stream -------------------------------------------------------------------------
 
 // A delta into the message that came so far, as clients do it.
@@ -263,6 +292,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(whole_messages_have_the_shape_of_openai),
         cmocka_unit_test(chunks_tell_what_is_new),
+        cmocka_unit_test(blocks_of_calls_end_before_what_follows),
         cmocka_unit_test(streams_and_whole_answers_say_the_same),
         cmocka_unit_test(thought_is_told_apart_in_streams_too),
     };
