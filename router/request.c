@@ -31,6 +31,17 @@ const char *request_type_name(const json_t *value)
     }
 }
 
+slice request_text(const json_t *string)
+{
+    return (slice){ json_string_value(string), json_string_length(string) };
+}
+
+status request_must_be(const char *field, const json_t *value, const char *right, error *failure)
+{
+    return error_set(failure, STATUS_INVALID, field, "%s is %s; right is %s", field,
+                     value ? request_type_name(value) : "missing", right);
+}
+
 // How deep brackets nest, seen before any recursive parser touches them.
 static bool depth_is_fine(slice text)
 {
@@ -100,9 +111,8 @@ static status model_choose(request_rules *rules, json_t *body, request *r, error
     if (!value && !may_lack)
         return error_set(failure, STATUS_INVALID, "model", "model is missing");
     if (value && !json_is_string(value))
-        return error_set(failure, STATUS_INVALID, "model", "model is %s; right is a string",
-                         request_type_name(value));
-    slice name = { json_string_value(value), json_string_length(value) };
+        return request_must_be("model", value, "a string", failure);
+    slice name = request_text(value);
     r->model = value ? models_find(rules->models, name) : &rules->models->items[0];
     if (r->model) {
         rules->model = &r->model->prompt;

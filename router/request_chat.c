@@ -21,9 +21,7 @@ status request_chat_parse(const request_rules *rules, json_t *body, encoder *e, 
     status result = STATUS_OK;
     json_t *extra = request_member(body, "chat_template_kwargs"), *tools = NULL;
     if (extra && !json_is_object(extra))
-        return error_set(failure, STATUS_INVALID, "chat_template_kwargs",
-                         "chat_template_kwargs is %s; right is an object",
-                         request_type_name(extra));
+        return request_must_be("chat_template_kwargs", extra, "an object", failure);
     TRY(endings_agree(body, r, failure));
     TRY(tool_request_parse(rules->model, rules->settings, body, &r->tools, &tools, failure));
     chat_request conversation = { .messages = request_member(body, "messages"),

@@ -110,8 +110,7 @@ static const struct {
 static status field_range(const request_field *f, json_t *value, error *failure)
 {
     if (f->type == FIELD_BOOL)
-        return error_set(failure, STATUS_INVALID, f->name, "%s is %s; right is true or false",
-                         f->name, request_type_name(value));
+        return request_must_be(f->name, value, "true or false", failure);
     const char *kind = f->type == FIELD_INTEGER ? "an integer" : "a number";
     bool open = f->max > 9e18;
     bool integer = json_is_integer(value);
@@ -240,8 +239,7 @@ static status seed_parse(json_t *body, request *r, error *failure)
     if (!value)
         return STATUS_OK;
     if (!json_is_integer(value))
-        return error_set(failure, STATUS_INVALID, "seed", "seed is %s; right is a 64-bit integer",
-                         request_type_name(value));
+        return request_must_be("seed", value, "a 64-bit integer", failure);
     r->sampling.seed = json_integer_value(value);
     r->sampling.has_seed = true;
     return STATUS_OK;
@@ -253,8 +251,7 @@ static status option_parse(json_t *options, const char *name, bool *flag, error 
     json_t *value = request_member(options, name);
     snprintf(field, sizeof field, "stream_options.%s", name);
     if (value && !json_is_boolean(value))
-        return error_set(failure, STATUS_INVALID, field, "%s is %s; right is true or false", field,
-                         request_type_name(value));
+        return request_must_be(field, value, "true or false", failure);
     *flag = json_is_true(value);
     return STATUS_OK;
 }

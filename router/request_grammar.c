@@ -6,17 +6,6 @@
 
 #include <stdlib.h>
 
-static slice text_of(const json_t *string)
-{
-    return (slice){ json_string_value(string), json_string_length(string) };
-}
-
-static status wrong_type(const char *field, const json_t *value, const char *right, error *failure)
-{
-    return error_set(failure, STATUS_INVALID, field, "%s is %s; right is %s", field,
-                     request_type_name(value), right);
-}
-
 // Append "tag\n" and the JSON.
 static status source_json(request *r, const char *tag, const json_t *value, error *failure)
 {
@@ -42,7 +31,8 @@ static status schema_format(json_t *format, request *r, error *failure)
         return error_set(failure, STATUS_INVALID, "response_format.json_schema.schema",
                          "response_format.json_schema.schema must be an object");
     if (strict && !json_is_boolean(strict))
-        return wrong_type("response_format.json_schema.strict", strict, "true or false", failure);
+        return request_must_be("response_format.json_schema.strict", strict, "true or false",
+                               failure);
     return source_json(r, "json_schema", schema, failure);
 }
 
@@ -50,12 +40,12 @@ static status response_format_parse(json_t *format, request *r, error *failure)
 {
     json_t *type = json_is_object(format) ? request_member(format, "type") : NULL;
     if (!json_is_object(format))
-        return wrong_type("response_format", format, "an object", failure);
-    if (json_is_string(type) && slice_equal(text_of(type), SLICE("text")))
+        return request_must_be("response_format", format, "an object", failure);
+    if (json_is_string(type) && slice_equal(request_text(type), SLICE("text")))
         return STATUS_OK;
-    if (json_is_string(type) && slice_equal(text_of(type), SLICE("json_schema")))
+    if (json_is_string(type) && slice_equal(request_text(type), SLICE("json_schema")))
         return schema_format(format, r, failure);
-    if (!json_is_string(type) || !slice_equal(text_of(type), SLICE("json_object")))
+    if (!json_is_string(type) || !slice_equal(request_text(type), SLICE("json_object")))
         return error_set(failure, STATUS_INVALID, "response_format.type",
                          "response_format.type must be \"text\", \"json_object\" or "
                          "\"json_schema\"");
@@ -69,7 +59,7 @@ static status outputs_json(json_t *value, request *r, error *failure)
     if (!json_is_string(value))
         return source_json(r, "json_schema", value, failure);
     buffer_append_text(&r->grammar, "json_schema\n");
-    buffer_append_slice(&r->grammar, text_of(value));
+    buffer_append_slice(&r->grammar, request_text(value));
     return STATUS_OK;
 }
 
@@ -79,7 +69,7 @@ static status outputs_member(const char *name, json_t *value, request *r, error 
         return outputs_json(value, r, failure);
     if (strcmp(name, "json_object") == 0) {
         if (!json_is_true(value))
-            return wrong_type("structured_outputs.json_object", value, "true", failure);
+            return request_must_be("structured_outputs.json_object", value, "true", failure);
         buffer_append_text(&r->grammar, "json_object\n");
         return STATUS_OK;
     }
@@ -91,9 +81,9 @@ static status outputs_member(const char *name, json_t *value, request *r, error 
                          "json_object, regex and choice",
                          name);
     if (!json_is_string(value))
-        return wrong_type("structured_outputs.regex", value, "a string", failure);
+        return request_must_be("structured_outputs.regex", value, "a string", failure);
     buffer_append_text(&r->grammar, "regex\n");
-    buffer_append_slice(&r->grammar, text_of(value));
+    buffer_append_slice(&r->grammar, request_text(value));
     return STATUS_OK;
 }
 
@@ -103,7 +93,7 @@ static status structured_outputs_parse(json_t *outputs, request *r, error *failu
     json_t *value;
     size_t given = 0;
     if (!json_is_object(outputs))
-        return wrong_type("structured_outputs", outputs, "an object", failure);
+        return request_must_be("structured_outputs", outputs, "an object", failure);
     json_object_foreach(outputs, name, value)
     {
         if (json_is_null(value))

@@ -13,8 +13,7 @@ static status string_check(json_t *body, const char *name, error *failure)
     json_t *value = request_member(body, name);
     if (!value || json_is_string(value))
         return STATUS_OK;
-    return error_set(failure, STATUS_INVALID, name, "%s is %s; right is a string", name,
-                     request_type_name(value));
+    return request_must_be(name, value, "a string", failure);
 }
 
 static status metadata_check(json_t *body, error *failure)
@@ -24,8 +23,7 @@ static status metadata_check(json_t *body, error *failure)
     if (!metadata)
         return STATUS_OK;
     if (!json_is_object(metadata))
-        return error_set(failure, STATUS_INVALID, "metadata", "metadata is %s; right is an object",
-                         request_type_name(metadata));
+        return request_must_be("metadata", metadata, "an object", failure);
     if (json_object_size(metadata) > METADATA_MAX)
         return error_set(failure, STATUS_INVALID, "metadata",
                          "metadata has %zu members; right is at most %d",
@@ -76,8 +74,7 @@ status request_hints_parse(json_t *body, request *r, error *failure)
     TRY(metadata_check(body, failure));
     TRY(tier_parse(body, r, failure));
     if (store && !json_is_boolean(store))
-        result = error_set(failure, STATUS_INVALID, "store", "store is %s; right is true or false",
-                           request_type_name(store));
+        result = request_must_be("store", store, "true or false", failure);
 fail:
     return result;
 }

@@ -12,9 +12,7 @@ status request_stop_parse(const request_rules *rules, json_t *body, request *r, 
     slice strings[STOP_STRINGS_MAX];
     size_t count = 0, limit = (size_t)rules->settings->stop_strings_max;
     if (value && !json_is_string(value) && !json_is_array(value))
-        return error_set(failure, STATUS_INVALID, "stop",
-                         "stop is %s; right is a string or an array of strings",
-                         request_type_name(value));
+        return request_must_be("stop", value, "a string or an array of strings", failure);
     size_t given = json_is_array(value) ? json_array_size(value) : value != NULL;
     if (given > limit)
         return error_set(failure, STATUS_INVALID, "stop",
@@ -28,7 +26,7 @@ status request_stop_parse(const request_rules *rules, json_t *body, request *r, 
             return error_set(
                 failure, STATUS_INVALID, "stop",
                 "stop holds an empty string; right are strings of at least one character");
-        strings[count++] = (slice){ json_string_value(item), json_string_length(item) };
+        strings[count++] = request_text(item);
     }
     return stop_open(strings, count, &r->stops, failure);
 }
@@ -127,9 +125,7 @@ status request_bias_parse(const request_rules *rules, json_t *body, request *r, 
         return STATUS_OK;
     size_t count = json_object_size(value);
     if (!json_is_object(value))
-        return error_set(failure, STATUS_INVALID, "logit_bias",
-                         "logit_bias is %s; right is an object from token ids to numbers",
-                         request_type_name(value));
+        return request_must_be("logit_bias", value, "an object from token ids to numbers", failure);
     if ((int64_t)count > rules->settings->logit_bias_max)
         return error_set(failure, STATUS_INVALID, "logit_bias",
                          "logit_bias has %zu entries; right is at most %lld", count,

@@ -50,15 +50,6 @@ static bool is_among(const char *name, const char *const *list, size_t count)
 }
 #define AMONG(name, list) is_among(name, list, sizeof(list) / sizeof *(list))
 
-static status must_be(const char *field, json_t *value, const char *right, error *failure)
-{
-    if (!value)
-        return error_set(failure, STATUS_INVALID, field, "%s is missing; right is %s", field,
-                         right);
-    return error_set(failure, STATUS_INVALID, field, "%s is %s; right is %s", field,
-                     request_type_name(value), right);
-}
-
 // ---- blocks -----------------------------------------------------------------------------------
 
 static const char *block_type(json_t *block)
@@ -71,7 +62,7 @@ static status block_refuse(const char *field, json_t *block, error *failure)
 {
     const char *type = block_type(block);
     if (!json_is_object(block) || !type[0])
-        return must_be(field, block, "a block with a type", failure);
+        return request_must_be(field, block, "a block with a type", failure);
     return error_set(failure, STATUS_UNSUPPORTED, field,
                      "%s is a block of type \"%.40s\"; this server takes text, tool_use and "
                      "tool_result",
@@ -87,7 +78,7 @@ static status text_read(json_t *value, const char *field, const char *const othe
         return STATUS_OK;
     }
     if (!json_is_array(value))
-        return must_be(field, value, "a string or an array of blocks", failure);
+        return request_must_be(field, value, "a string or an array of blocks", failure);
     for (size_t i = 0; i < json_array_size(value); i++) {
         char name[96];
         json_t *block = json_array_get(value, i), *own = request_member(block, "text");
@@ -97,7 +88,7 @@ static status text_read(json_t *value, const char *field, const char *const othe
         if (strcmp(block_type(block), "text") != 0)
             return block_refuse(name, block, failure);
         if (!json_is_string(own))
-            return must_be(name, own, "a block whose text is a string", failure);
+            return request_must_be(name, own, "a block whose text is a string", failure);
         buffer_append(text, json_string_value(own), json_string_length(own));
     }
     return STATUS_OK;
@@ -125,7 +116,7 @@ static status result_add(json_t *messages, json_t *block, const char *field, err
     json_t *id = request_member(block, "tool_use_id"), *content = request_member(block, "content");
     snprintf(name, sizeof name, "%.96s.content", field);
     if (!json_is_string(id))
-        return must_be(field, id, "a block whose tool_use_id is a string", failure);
+        return request_must_be(field, id, "a block whose tool_use_id is a string", failure);
     status result = content ? text_read(content, name, NULL, &text, failure) : STATUS_OK;
     if (result == STATUS_OK)
         json_object_set(message_add(messages, "tool", &text), "tool_call_id", id);
@@ -206,7 +197,7 @@ static status conversation_read(json_t *body, json_t *read, error *failure)
     buffer text = { 0 };
     json_object_set_new(read, "messages", messages);
     if (!json_is_array(given) || json_array_size(given) == 0)
-        return must_be("messages", given, "an array of at least one message", failure);
+        return request_must_be("messages", given, "an array of at least one message", failure);
     if (system) {
         TRY(text_read(system, "system", NULL, &text, failure));
         message_add(messages, "system", &text);
@@ -243,7 +234,7 @@ static status tools_read(json_t *body, json_t *read, error *failure)
     if (!given)
         return STATUS_OK;
     if (!json_is_array(given))
-        return must_be("tools", given, "an array", failure);
+        return request_must_be("tools", given, "an array", failure);
     json_t *tools = json_array();
     json_object_set_new(read, "tools", tools);
     for (size_t i = 0; i < json_array_size(given); i++) {
@@ -254,7 +245,7 @@ static status tools_read(json_t *body, json_t *read, error *failure)
         json_array_append_new(tools,
                               json_pack("{s:s,s:o}", "type", "function", "function", function));
         if (!json_is_object(tool))
-            return must_be(field, tool, "an object", failure);
+            return request_must_be(field, tool, "an object", failure);
         if (type && (!json_is_string(type) || strcmp(json_string_value(type), "custom") != 0))
             return error_set(failure, STATUS_UNSUPPORTED, field,
                              "%s is a tool that the server would have to run; this one runs none",
@@ -298,7 +289,7 @@ static status rest_read(json_t *body, request *r, json_t *read, error *failure)
     json_t *thinking = request_member(body, "thinking");
     const char *name;
     if (stops && !json_is_array(stops))
-        return must_be("stop_sequences", stops, "an array of strings", failure);
+        return request_must_be("stop_sequences", stops, "an array of strings", failure);
     if (stops)
         json_object_set(read, "stop", stops);
     if (thinking && strcmp(block_type(thinking), "disabled") != 0)
@@ -306,8 +297,8 @@ static status rest_read(json_t *body, request *r, json_t *read, error *failure)
                          "thinking is not supported by this server; the only value that it takes "
                          "is {\"type\":\"disabled\"}");
     if (r->kind == REQUEST_MESSAGES && !json_is_integer(request_member(body, "max_tokens")))
-        return must_be("max_tokens", request_member(body, "max_tokens"), "an integer of at least 1",
-                       failure);
+        return request_must_be("max_tokens", request_member(body, "max_tokens"),
+                               "an integer of at least 1", failure);
     json_object_foreach(body, name, value)
     {
         if (AMONG(name, refused) && !json_is_null(value))

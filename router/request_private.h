@@ -8,6 +8,9 @@
 json_t *request_member(json_t *body, const char *name);
 // "a string", "an array", ...
 const char *request_type_name(const json_t *value);
+slice request_text(const json_t *string); // lives as long as it
+// The sentence of a value of the wrong type, or of one that is missing (NULL): STATUS_INVALID.
+status request_must_be(const char *field, const json_t *value, const char *right, error *failure);
 
 // Whether a conversation is asked, else a text is continued.
 bool request_is_chat(const request *r);

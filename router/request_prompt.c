@@ -48,11 +48,9 @@ status request_one_prompt_parse(const request_rules *rules, json_t *value, const
     if (json_is_array(value))
         return ids_parse(rules, value, field, ids, failure);
     if (!json_is_string(value))
-        return error_set(failure, STATUS_INVALID, field,
-                         "%s is %s; right is a string or an array of token ids", field,
-                         request_type_name(value));
-    slice text = { json_string_value(value), json_string_length(value) };
-    return prompt_encode_text(rules->model, e, text, prompt_limit(rules), ids, failure);
+        return request_must_be(field, value, "a string or an array of token ids", failure);
+    return prompt_encode_text(rules->model, e, request_text(value), prompt_limit(rules), ids,
+                              failure);
 }
 
 status request_prompts_take(size_t count, request *r, error *failure)

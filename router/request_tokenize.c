@@ -5,8 +5,7 @@ static status flag_parse(json_t *body, const char *name, bool *flag, error *fail
 {
     json_t *value = request_member(body, name);
     if (value && !json_is_boolean(value))
-        return error_set(failure, STATUS_INVALID, name, "%s is %s; right is true or false", name,
-                         request_type_name(value));
+        return request_must_be(name, value, "true or false", failure);
     if (value)
         *flag = json_is_true(value);
     return STATUS_OK;
@@ -20,10 +19,8 @@ static status text_parse(const request_rules *rules, json_t *body, encoder *e, s
     bool special = true;
     TRY(flag_parse(body, "add_special_tokens", &special, failure));
     if (!json_is_string(value))
-        return error_set(failure, STATUS_INVALID, "prompt",
-                         "prompt is %s; right is a string (or messages in its place)",
-                         value ? request_type_name(value) : "missing");
-    slice text = { json_string_value(value), json_string_length(value) };
+        return request_must_be("prompt", value, "a string (or messages in its place)", failure);
+    slice text = request_text(value);
     TRY(special ? prompt_encode_text(rules->model, e, text, limit, ids, failure)
                 : encoder_encode_text(e, text, false, limit, ids, failure));
 fail:
@@ -41,9 +38,7 @@ status request_tokenize_parse(const request_rules *rules, json_t *body, encoder 
     if (r->kind == REQUEST_DETOKENIZE) {
         json_t *tokens = request_member(body, "tokens");
         if (!json_is_array(tokens))
-            return error_set(failure, STATUS_INVALID, "tokens",
-                             "tokens is %s; right is an array of token ids",
-                             tokens ? request_type_name(tokens) : "missing");
+            return request_must_be("tokens", tokens, "an array of token ids", failure);
         TRY(flag_parse(body, "skip_special_tokens", &r->skip_special_tokens, failure));
         TRY(request_one_prompt_parse(rules, tokens, "tokens", e, ids, failure));
         return STATUS_OK;

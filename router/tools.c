@@ -3,14 +3,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static slice text_of(json_t *string)
-{
-    return (slice){ json_string_value(string), json_string_length(string) };
-}
-
 static bool is_text(json_t *value, const char *text)
 {
-    return json_is_string(value) && slice_equal(text_of(value), slice_of(text));
+    return json_is_string(value) && slice_equal(request_text(value), slice_of(text));
 }
 
 // ---- the functions ----------------------------------------------------------------------------
@@ -47,7 +42,7 @@ static status function_check(json_t *tool, size_t index, error *failure)
         return refuse(failure, index, ".type", "must be \"function\"; no other tools are served");
     if (!json_is_object(function))
         return refuse(failure, index, ".function", "must be an object with name and parameters");
-    if (!json_is_string(name) || !name_is_fine(text_of(name)))
+    if (!json_is_string(name) || !name_is_fine(request_text(name)))
         return refuse(failure, index, ".function.name",
                       "must be 1 to 64 characters of a-z, A-Z, 0-9, _ and -");
     if (description && !json_is_string(description))
@@ -69,7 +64,7 @@ static json_t *function_of(json_t *tools, size_t index)
 
 static slice name_of(json_t *tools, size_t index)
 {
-    return text_of(json_object_get(function_of(tools, index), "name"));
+    return request_text(json_object_get(function_of(tools, index), "name"));
 }
 
 static status names_take(json_t *tools, tool_request *r, error *failure)
@@ -137,7 +132,7 @@ static status choice_parse(json_t *body, const tool_request *r, choice *chosen, 
     if (chosen->forced)
         return STATUS_OK;
     chosen->forced = true;
-    chosen->name = text_of(name);
+    chosen->name = request_text(name);
     for (size_t i = 0; i < r->name_count; i++)
         if (slice_equal(r->names[i], chosen->name))
             return STATUS_OK;
@@ -175,7 +170,7 @@ static json_t *joined(const char *a, slice b, const char *c)
 static json_t *call_node(const tool_layout *layout, json_t *function)
 {
     buffer name = { 0 };
-    buffer_append_json(&name, text_of(json_object_get(function, "name")));
+    buffer_append_json(&name, request_text(json_object_get(function, "name")));
     json_t *node =
         json_pack("{s:[o, {s:o}, s]}", "sequence",
                   joined(layout->before_name, buffer_slice(&name), layout->before_arguments),
