@@ -2,12 +2,12 @@
 #include "decode_worker/speculate/controller.h"
 
 #include "base/random.h"
+#include "harness/seed.h"
 
 #include <math.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <setjmp.h>
 #include <cmocka.h>
 
@@ -18,19 +18,11 @@ static double unit(void)
     return random_unit(random_mix(random_state++));
 }
 
-static void seed_print(void)
-{
-    const char *given = getenv("PENSTOCK_SEED");
-    random_state = given ? strtoull(given, NULL, 10) : random_system() % 1000000;
-    print_message("replay with PENSTOCK_SEED=%llu\n", (unsigned long long)random_state);
-    random_state <<= 32;
-}
-
 // A drafter whose tokens are right with a known chance, over guesses of all lengths.
 static void alpha_is_estimated_within_two_hundredths(void **state)
 {
     (void)state;
-    seed_print();
+    random_state = seed_choose() << 32;
     const double known[] = { 0.3, 0.6, 0.9 };
     for (int i = 0; i < 3; i++) {
         acceptance a = acceptance_begin(4000);
@@ -135,7 +127,7 @@ static double best_of_all(const cost_curve *c, const offer *o, const step_facts 
 static void the_choice_is_the_best_of_all(void **state)
 {
     (void)state;
-    seed_print();
+    random_state = seed_choose() << 32;
     for (int i = 0; i < 300; i++) {
         cost_curve c = { 0 };
         double us = 500 + 1000 * unit();

@@ -2,12 +2,12 @@
 #include "decode_worker/speculate/drafter.h"
 
 #include "base/random.h"
+#include "harness/seed.h"
 
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <setjmp.h>
 #include <cmocka.h>
@@ -21,14 +21,6 @@ static uint64_t random_state;
 static int32_t below(int32_t limit)
 {
     return (int32_t)(random_mix(random_state++) % (uint64_t)limit);
-}
-
-static void seed_print(void)
-{
-    const char *given = getenv("PENSTOCK_SEED");
-    uint64_t seed = given ? strtoull(given, NULL, 10) : random_system() % 1000000;
-    print_message("replay with PENSTOCK_SEED=%llu\n", (unsigned long long)seed);
-    random_state = seed << 32;
 }
 
 static void *drafter_new(const drafter_kind *kind)
@@ -81,7 +73,7 @@ static void ngram_finds_the_longest_match_where_few_compete(void **state)
 {
     (void)state;
     static int32_t text[TEXT];
-    seed_print();
+    random_state = seed_choose() << 32;
     void *n = drafter_new(&drafter_ngram);
     text_draw(text, TEXT, 400);
     drafter_ngram.begin(n, 1, ONE);
@@ -125,7 +117,7 @@ static void suffix_finds_the_longest_suffix_of_all_past_answers(void **state)
 {
     (void)state;
     static int32_t past[4][500], text[500];
-    seed_print();
+    random_state = seed_choose() << 32;
     for (int round = 0; round < 6; round++) {
         void *x = drafter_new(&drafter_suffix);
         int32_t letters = 4 + 10 * round;
@@ -198,7 +190,7 @@ static void suffix_forgets_the_oldest_answers(void **state)
     (void)state;
     static int32_t text[TEXT];
     const hash128 tenants[] = { { 0, 0 }, ONE, TWO };
-    seed_print();
+    random_state = seed_choose() << 32;
     void *x = drafter_new(&drafter_suffix);
     for (int i = 0; i < 120; i++) {
         draft guess;

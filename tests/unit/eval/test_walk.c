@@ -2,11 +2,11 @@
 #include "eval/walk.h"
 
 #include "base/random.h"
+#include "harness/seed.h"
 
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <setjmp.h>
 #include <cmocka.h>
@@ -105,9 +105,7 @@ static void a_limit_on_windows_is_a_shorter_text(void **state)
 static void every_token_is_scored_once_behind_as_many_as_promised(void **state)
 {
     (void)state;
-    const char *given = getenv("PENSTOCK_SEED");
-    uint64_t seed = given ? strtoull(given, NULL, 0) : random_system();
-    print_message("seed %llu (replay with PENSTOCK_SEED)\n", (unsigned long long)seed);
+    uint64_t seed = seed_choose();
     for (uint32_t round = 0; round < 500; round++) {
         int32_t scored[TEXT_MAX], before[TEXT_MAX], windows, sum = 0;
         uint64_t bits = random_token_bits(seed, round);

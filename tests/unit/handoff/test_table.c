@@ -3,6 +3,7 @@
 
 #include "base/random.h"
 #include "base/status.h"
+#include "harness/seed.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -418,9 +419,8 @@ static void walk(uint64_t seed)
 static void random_walks_never_share_a_page(void **state)
 {
     (void)state;
-    const char *replay = getenv("PENSTOCK_SEED");
-    uint64_t seed = replay ? strtoull(replay, NULL, 10) : random_system() >> 1;
-    print_message("seed %llu (replay with PENSTOCK_SEED)\n", (unsigned long long)seed);
+    uint64_t seed = seed_choose();
+    bool replay = getenv("PENSTOCK_SEED") != NULL;
     int walks = replay ? 1 : 20000;
     for (int i = 0; i < walks; i++) {
         if (getenv("PENSTOCK_VERBOSE"))

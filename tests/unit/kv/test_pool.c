@@ -2,8 +2,8 @@
 
 #include "base/fault.h"
 #include "base/random.h"
+#include "harness/seed.h"
 
-#include <stdlib.h>
 #include <stdio.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -173,9 +173,7 @@ static void simple_take(kv_pool *p, simple *m, int count)
 static void random_calls_agree_with_a_simple_model(void **state)
 {
     (void)state;
-    const char *given = getenv("PENSTOCK_SEED");
-    uint64_t seed = given ? strtoull(given, NULL, 0) : random_system(), draw = seed;
-    print_message("replay with PENSTOCK_SEED=%llu\n", (unsigned long long)seed);
+    uint64_t seed = seed_choose(), draw = seed;
     kv_pool *p;
     simple m = { 0 };
     assert_int_equal(kv_pool_open(PAGES, &p), STATUS_OK);

@@ -1,6 +1,7 @@
 #include "kv/reuse.h"
 
 #include "base/random.h"
+#include "harness/seed.h"
 
 #include <stdlib.h>
 #include <stdio.h>
@@ -158,9 +159,7 @@ static void forgetting_frees_what_nobody_holds(void **state)
 static void every_hit_of_a_random_load_is_the_prompts_own_prefix(void **state)
 {
     fixture *f = *state;
-    const char *given = getenv("PENSTOCK_SEED");
-    uint64_t seed = given ? strtoull(given, NULL, 0) : random_system(), draw = seed;
-    print_message("replay with PENSTOCK_SEED=%llu\n", (unsigned long long)seed);
+    uint64_t seed = seed_choose(), draw = seed;
     int32_t text[PAGES][16], hits_seen = 0;
     for (int round = 0; round < 4000; round++) {
         int32_t tokens[16], pages[4];

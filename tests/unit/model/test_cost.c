@@ -2,12 +2,12 @@
 #include "model/cost.h"
 
 #include "base/random.h"
+#include "harness/seed.h"
 
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <stdlib.h>
 
 #include <cmocka.h>
 
@@ -114,9 +114,7 @@ static void a_noisy_day_is_predicted_well(void **state)
     (void)state;
     cost_model m;
     cost_begin(&m);
-    const char *given = getenv("PENSTOCK_SEED");
-    uint64_t seed = given ? strtoull(given, NULL, 0) : random_system(), draw = seed;
-    print_message("replay with PENSTOCK_SEED=%llu\n", (unsigned long long)seed);
+    uint64_t seed = seed_choose(), draw = seed;
     int good = 0, seen = 0, answers = 8;
     double context = 100, prompt = 0;
     for (int i = 0; i < 40000; i++) {

@@ -1,12 +1,12 @@
 // limit: 300
 // Guessed tokens change when tokens come, and never which.
 #include "base/random.h"
+#include "harness/seed.h"
 
 #include <math.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <setjmp.h>
 #include <cmocka.h>
 
@@ -132,9 +132,7 @@ static void b071_wrong_guesses_leave_no_trace(void **state)
     engine_settings settings = settings_new("f16");
     settings.draft_tokens = CROWD * GUESSES;
     settings.prefix_reuse = true;
-    const char *given = getenv("PENSTOCK_SEED");
-    uint64_t seed = given ? strtoull(given, NULL, 10) : random_system() % 100000;
-    print_message("replay with PENSTOCK_SEED=%llu\n", (unsigned long long)seed);
+    uint64_t seed = seed_choose();
     for (int i = 0; i < 4; i++) {
         crowd_expect(*state, &settings, 0.3 * (i + 1), seed + (uint64_t)i, &c);
         assert_true(c.drafted > 0 && c.steps >= ANSWER / (GUESSES + 1));

@@ -1,12 +1,12 @@
 // The rules of the engine: how sequences end, what is refused, whose pages are whose.
 #include "base/fault.h"
 #include "base/random.h"
+#include "harness/seed.h"
 
 #include <math.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <setjmp.h>
 #include <cmocka.h>
 
@@ -388,9 +388,7 @@ static void another_tenant_gets_zeroed_pages_where_that_is_wanted(void **state)
 static void b066_b067_random_ends_and_failing_takes_lose_no_page(void **state)
 {
     (void)state;
-    const char *given = getenv("PENSTOCK_SEED");
-    uint64_t seed = given ? strtoull(given, NULL, 0) : random_system(), draw = seed;
-    print_message("replay with PENSTOCK_SEED=%llu\n", (unsigned long long)seed);
+    uint64_t seed = seed_choose(), draw = seed;
     engine_settings settings = fixture_settings(path);
     engine *probe = fixture_open(&settings);
     settings.kv_bytes = 12 * (uint64_t)engine_facts_of(probe)->layout.page_bytes;

@@ -5,13 +5,13 @@
 #include "text/unicode.h"
 
 #include "base/random.h"
+#include "harness/seed.h"
 
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <setjmp.h>
 #include <cmocka.h>
-#include <stdlib.h>
 
 // The pieces joined by '|'.
 static void cut(const pretokenizer *p, slice text, buffer *out)
@@ -111,11 +111,9 @@ static void smollm_equals_digits_first_then_gpt2(void **state)
     static const char *const parts[] = { " ",        "  ", "\n", "a",  "'s",
                                          "'",        "7",  "12", ".",  "\xc3\xa9",
                                          "\xd9\xa3", "re", "!",  "\t", "\xc2\xa0" };
-    const char *given = getenv("PENSTOCK_SEED");
-    uint64_t seed = given ? strtoull(given, NULL, 0) : random_system(), turn = 0;
+    uint64_t seed = seed_choose(), turn = 0;
     pretokenizer *smollm, *gpt2;
     error failure;
-    print_message("seed %llu (replay with PENSTOCK_SEED)\n", (unsigned long long)seed);
     assert_int_equal(pretokenizer_open(SLICE("smollm"), &smollm, &failure), STATUS_OK);
     assert_int_equal(pretokenizer_open(SLICE("gpt-2"), &gpt2, &failure), STATUS_OK);
     for (int round = 0; round < 4000; round++) {

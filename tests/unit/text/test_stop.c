@@ -3,6 +3,7 @@
 #include "text/stop.h"
 
 #include "base/random.h"
+#include "harness/seed.h"
 
 #include <stdarg.h>
 #include <stddef.h>
@@ -141,9 +142,7 @@ static size_t text_before_stop(slice all, const slice *strings, size_t count)
 static void the_text_does_not_depend_on_how_the_stream_is_cut(void **state)
 {
     (void)state;
-    const char *given = getenv("PENSTOCK_SEED");
-    uint64_t seed = given ? strtoull(given, NULL, 0) : random_system(), turn = 0;
-    print_message("seed %llu (replay with PENSTOCK_SEED)\n", (unsigned long long)seed);
+    uint64_t seed = seed_choose(), turn = 0;
     for (int round = 0; round < 20000; round++) {
         char all[40], bytes[4][6];
         slice strings[4];

@@ -5,6 +5,7 @@
 #include "text/unicode.h"
 
 #include "base/random.h"
+#include "harness/seed.h"
 #include "harness/small_tokenizer.h"
 
 #include <stdarg.h>
@@ -13,7 +14,6 @@
 #include <setjmp.h>
 #include <cmocka.h>
 #include <pthread.h>
-#include <stdlib.h>
 
 // 256 and on: he, ll, hell, hello, then the control and the user-defined tokens.
 enum { HELL = 258 };
@@ -222,9 +222,7 @@ static size_t random_merges(uint64_t seed, char store[][24], const char **pairs,
 static void merging_equals_the_definition(void **state)
 {
     (void)state;
-    const char *given = getenv("PENSTOCK_SEED");
-    uint64_t seed = given ? strtoull(given, NULL, 0) : random_system();
-    print_message("seed %llu (replay with PENSTOCK_SEED)\n", (unsigned long long)seed);
+    uint64_t seed = seed_choose();
     for (int round = 0; round < 60; round++) {
         char store[32][24];
         const char *pairs[33];

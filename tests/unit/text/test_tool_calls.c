@@ -5,13 +5,13 @@
 #include "text/tool_calls.h"
 
 #include "base/random.h"
+#include "harness/seed.h"
 
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <setjmp.h>
 #include <cmocka.h>
-#include <stdlib.h>
 
 typedef struct transcript {
     buffer text;
@@ -352,9 +352,7 @@ static void random_texts_do_not_depend_on_cuts(void **state)
         "<tool_",
         "\xc3\xa9",
     };
-    const char *given = getenv("PENSTOCK_SEED");
-    uint64_t seed = given ? strtoull(given, NULL, 0) : random_system();
-    print_message("seed %llu (replay with PENSTOCK_SEED)\n", (unsigned long long)seed);
+    uint64_t seed = seed_choose();
     for (int round = 0; round < 4000; round++) {
         buffer source = { 0 };
         uint64_t draw = random_mix(seed + (uint64_t)round);

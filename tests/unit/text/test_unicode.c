@@ -2,6 +2,7 @@
 #include "text/unicode.h"
 
 #include "base/random.h"
+#include "harness/seed.h"
 
 #include <utf8proc.h>
 
@@ -105,11 +106,9 @@ static void normal_form_c_composes_and_orders_marks(void **state)
 static void normal_form_c_equals_the_library_on_random_text(void **state)
 {
     (void)state;
-    const char *given = getenv("PENSTOCK_SEED");
-    uint64_t seed = given ? strtoull(given, NULL, 0) : random_system(), turn = 0;
+    uint64_t seed = seed_choose(), turn = 0;
     static const int32_t from[] = { 0x41,   0xc0,   0x300,  0x0590,  0x0900, 0x1100,
                                     0x1e00, 0xac00, 0xf900, 0x1d150, 0x20 };
-    print_message("seed %llu (replay with PENSTOCK_SEED)\n", (unsigned long long)seed);
     for (int round = 0; round < 5000; round++) {
         buffer text = { 0 }, out = { 0 };
         for (int i = 0; i < 12; i++) {

@@ -1,6 +1,8 @@
 // Facts about the table of jobs.
 #include "worker/job.h"
 
+#include "harness/seed.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -84,10 +86,7 @@ static void a_full_table_refuses_and_slots_come_back_clean(void **state)
 static void random_use_keeps_order_and_membership(void **state)
 {
     (void)state;
-    const char *given = getenv("PENSTOCK_SEED");
-    unsigned seed = given ? (unsigned)strtoul(given, NULL, 10) : 20260729;
-    print_message("seed %u (replay with PENSTOCK_SEED=%u)\n", seed, seed);
-    srand(seed);
+    srand((unsigned)seed_choose());
     enum { CAPACITY = 16 };
     job_table *t;
     assert_int_equal(job_table_open(CAPACITY, 1, &t), STATUS_OK);

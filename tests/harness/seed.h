@@ -1,0 +1,21 @@
+// The seed of a random test: PENSTOCK_SEED, or one that the system draws. How to replay it is
+// printed, before anything that can fail.
+#pragma once
+
+#include "base/random.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+static inline uint64_t seed_choose(void)
+{
+    const char *given = getenv("PENSTOCK_SEED");
+    uint64_t seed = given ? strtoull(given, NULL, 0) : random_system();
+    print_message("replay with PENSTOCK_SEED=%llu\n", (unsigned long long)seed);
+    return seed;
+}
