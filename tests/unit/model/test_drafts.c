@@ -169,6 +169,19 @@ static void guesses_are_cut_to_what_a_step_has_room_for(void **state)
     assert_int_equal(c.drafted, 0);
 }
 
+// One request alone, with a guess before each step: what comes next in `text`.
+static run run_guessed(engine *e, sequence_request request, const run *text)
+{
+    run r = { 0 };
+    sequence *s = fixture_start(e, request, &r);
+    while (engine_has_work(e)) {
+        engine_sequence_draft(e, s, text->tokens + r.count, GUESSES);
+        assert_int_equal(fixture_step(e).preempted_count, 0);
+    }
+    engine_sequence_close(e, s, true);
+    return r;
+}
+
 // As many pages as the answers need and none for guesses.
 static void guesses_that_find_no_page_are_dropped(void **state)
 {
@@ -182,15 +195,7 @@ static void guesses_that_find_no_page_are_dropped(void **state)
     e = fixture_open(&settings);
     sequence_request request = f->requests[0];
     request.max_tokens = prompt_pages * 32 - PROMPT;
-    run r = { 0 };
-    sequence *s = fixture_start(e, request, &r);
-    while (engine_has_work(e)) {
-        int32_t tokens[GUESSES];
-        memcpy(tokens, f->truth[0].tokens + r.count, sizeof tokens);
-        engine_sequence_draft(e, s, tokens, GUESSES);
-        assert_int_equal(fixture_step(e).preempted_count, 0);
-    }
-    engine_sequence_close(e, s, true);
+    run r = run_guessed(e, request, &f->truth[0]);
     assert_int_equal(r.count, request.max_tokens);
     assert_memory_equal(r.tokens, f->truth[0].tokens, (size_t)r.count * sizeof r.tokens[0]);
     fixture_close(e);
@@ -210,13 +215,8 @@ static void b072_b073_an_end_within_the_guesses_is_the_end(void **state)
         request.stop_id_count = 1;
         request.min_tokens = at / 2;
         request.max_tokens = 10;
-        run truth = fixture_run_one(plain, request), r = { 0 };
-        sequence *s = fixture_start(e, request, &r);
-        while (engine_has_work(e)) {
-            engine_sequence_draft(e, s, f->truth[1].tokens + r.count, GUESSES);
-            fixture_step(e);
-        }
-        engine_sequence_close(e, s, true);
+        run truth = fixture_run_one(plain, request);
+        run r = run_guessed(e, request, &f->truth[1]);
         run_expect_equal(&r, &truth);
     }
     fixture_close(plain);
