@@ -123,6 +123,15 @@ static void serve(worker *w, const sequence_request *requests, int32_t count, ru
     }
 }
 
+// Serve `count` of the fixture's requests from `first` on; the answers are as without guesses.
+static void serve_expect_truth(worker *w, const fixture *f, int32_t first, int32_t count)
+{
+    run runs[CROWD];
+    serve(w, f->requests + first, count, runs);
+    for (int32_t i = 0; i < count; i++)
+        run_expect_equal(&runs[i], &f->truth[first + i]);
+}
+
 static void b071_answers_are_the_same_with_every_drafter(void **state)
 {
     fixture *f = *state;
@@ -131,12 +140,8 @@ static void b071_answers_are_the_same_with_every_drafter(void **state)
         worker w = worker_begin(names[i], 24);
         worker_open(&w);
         for (int round = 0; round < 3; round++) {
-            run runs[CROWD];
-            serve(&w, f->requests, CROWD, runs);
-            for (int k = 0; k < CROWD; k++)
-                run_expect_equal(&runs[k], &f->truth[k]);
-            serve(&w, f->requests + round, 1, runs);
-            run_expect_equal(&runs[0], &f->truth[round]);
+            serve_expect_truth(&w, f, 0, CROWD);
+            serve_expect_truth(&w, f, round, 1);
         }
         worker_end(&w);
     }
@@ -197,12 +202,10 @@ static void without_drafters_or_room_it_is_off(void **state)
     } cases[] = { { "off", 24 }, { "auto", 0 } };
     for (int i = 0; i < 2; i++) {
         worker w = worker_begin(cases[i].drafter, cases[i].tokens);
-        run r;
         speculation_stats s;
         char text[200];
         worker_open(&w);
-        serve(&w, f->requests, 1, &r);
-        run_expect_equal(&r, &f->truth[0]);
+        serve_expect_truth(&w, f, 0, 1);
         speculation_stats_of(w.speculation, &s);
         assert_true(s.steps_on == 0 && s.steps_off > 0 && s.drafter_count == 0);
         speculation_sentence(w.speculation, text);
@@ -232,15 +235,11 @@ static void a_draft_model_that_agrees_is_always_right(void **state)
     fixture *f = *state;
     worker w = worker_begin("model", 24);
     speculation_stats s;
-    run runs[CROWD];
     w.settings.model = path;
     w.settings.prompt_tokens = PROMPT;
     worker_open(&w);
-    for (int round = 0; round < 2; round++) {
-        serve(&w, f->requests, CROWD, runs);
-        for (int i = 0; i < CROWD; i++)
-            run_expect_equal(&runs[i], &f->truth[i]);
-    }
+    for (int round = 0; round < 2; round++)
+        serve_expect_truth(&w, f, 0, CROWD);
     speculation_stats_of(w.speculation, &s);
     const speculation_drafter *d = &s.drafters[2];
     assert_string_equal(d->name, "model");
@@ -254,14 +253,11 @@ static void layers_of_the_model_itself_guess_too(void **state)
     for (int layers = 1; layers <= 4; layers += 3) { // of four
         worker w = worker_begin("model", 24);
         speculation_stats s;
-        run runs[CROWD];
         w.settings.model = "";
         w.settings.layers = layers;
         w.settings.prompt_tokens = PROMPT;
         worker_open(&w);
-        serve(&w, f->requests, CROWD, runs);
-        for (int i = 0; i < CROWD; i++)
-            run_expect_equal(&runs[i], &f->truth[i]);
+        serve_expect_truth(&w, f, 0, CROWD);
         speculation_stats_of(w.speculation, &s);
         assert_true(s.drafters[2].drafted > 0);
         assert_true(layers < 4 || s.drafters[2].rejected == 0);
@@ -275,13 +271,9 @@ static void one_that_disagrees_is_found_out(void **state)
     fixture *f = *state;
     worker w = worker_begin("model", 24);
     speculation_stats s;
-    run runs[CROWD];
     worker_open(&w);
-    for (int round = 0; round < 6; round++) {
-        serve(&w, f->requests, 2, runs);
-        run_expect_equal(&runs[0], &f->truth[0]);
-        run_expect_equal(&runs[1], &f->truth[1]);
-    }
+    for (int round = 0; round < 6; round++)
+        serve_expect_truth(&w, f, 0, 2);
     speculation_stats_of(w.speculation, &s);
     assert_true(s.drafters[2].drafted > 0 && s.drafters[2].alpha < 0.5);
     assert_true(s.steps_on >= s.steps_probing && s.steps_off > 0);
@@ -294,14 +286,11 @@ static void sequences_without_a_shadow_are_served_all_the_same(void **state)
     fixture *f = *state;
     worker w = worker_begin("model", 24);
     speculation_stats s;
-    run runs[CROWD];
     w.settings.model = path;
     w.settings.kv_bytes = 5 * (uint64_t)engine_facts_of(w.engine)->layout.page_bytes;
     w.settings.prompt_tokens = PROMPT;
     worker_open(&w);
-    serve(&w, f->requests, CROWD, runs);
-    for (int i = 0; i < CROWD; i++)
-        run_expect_equal(&runs[i], &f->truth[i]);
+    serve_expect_truth(&w, f, 0, CROWD);
     speculation_stats_of(w.speculation, &s);
     assert_true(s.unshadowed > 0);
     worker_end(&w);
