@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """Carries the data plane of one namespace and makes it late, narrow or deaf.
 
     proxy.py PORT MARK
