@@ -83,12 +83,19 @@ void fake_answer_take(fake_answer *a, uint64_t number, const fake_event *event);
 // Pump until the request ended (finish with every token, refused, failed); false after
 // `timeout_ms`.
 bool fake_answer_wait(fake_router *r, fake_answer *a, uint64_t number, int timeout_ms);
+// Send a ticket and wait for what comes of it; it must end within `timeout_ms`.
+fake_answer fake_worker_ask(fake_worker *w, const fake_ticket *t, int timeout_ms);
 
 // ---- processes
-// Start penstock-ROLE with the tiny model at `model`, this router and further "key=value" settings
+// The tiny model of a group of tests: its file, the group's setup and its teardown.
+extern char fake_model[64];
+int fake_model_make(void **state);
+int fake_model_remove(void **state);
+// Start penstock-ROLE with the group's model, this router and further "key=value" settings
 // (NULL-ended).
-pid_t fake_process_start(const char *role, const char *model, const fake_router *r,
-                         const char *const *settings);
+pid_t fake_process_start(const char *role, const fake_router *r, const char *const *settings);
 // Wait for its end, pumping the router; the exit status, or -1 after `timeout_ms` (it is killed).
 int fake_process_wait(fake_router *r, pid_t pid, int timeout_ms);
+// Signal it to drain; it must end with status 0 within `timeout_ms`.
+void fake_process_end(fake_router *r, pid_t pid, int timeout_ms);
 void fake_process_kill(pid_t pid);

@@ -1,7 +1,6 @@
 // limit: 120
 // Facts about penstock-decode on its own: one router (of the harness), prompts computed by itself.
 #include "harness/fake/fake_router.h"
-#include "harness/tiny_model.h"
 
 #include "base/clock.h"
 
@@ -10,7 +9,6 @@
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -18,7 +16,6 @@
 #include <cmocka.h>
 
 static const int patience_ms = 60000;
-static char model[64];
 static fake_router *router;
 static pid_t process;
 
@@ -28,22 +25,13 @@ static const int32_t prompt[150] = { 10, 20, 30, 40, 50, 60, 70 };
 static void begin_with(const char *const *settings)
 {
     router = fake_router_open();
-    process = fake_process_start("decode", model, router, settings);
+    process = fake_process_start("decode", router, settings);
 }
 
 static void end(void)
 {
-    kill(process, SIGTERM);
-    assert_int_equal(fake_process_wait(router, process, patience_ms), 0);
+    fake_process_end(router, process, patience_ms);
     fake_router_close(router);
-}
-
-static fake_answer ask(fake_worker *w, fake_ticket *t)
-{
-    fake_answer a = { 0 };
-    fake_worker_send(w, &t->message);
-    assert_true(fake_answer_wait(router, &a, t->request.number, patience_ms));
-    return a;
 }
 
 // ---- facts -------------------------------------------------------------------------------------
@@ -60,7 +48,7 @@ static void it_joins_generates_and_gives_its_pages_back(void **state)
     assert_true(about->fabric_port != 0 && about->page_credits == about->pages);
     fake_ticket t;
     fake_ticket_make(&t, 1, prompt, PROMPT_COUNT, 20);
-    fake_answer a = ask(w, &t);
+    fake_answer a = fake_worker_ask(w, &t, patience_ms);
     assert_int_equal(a.count, 20);
     assert_int_equal(a.finish, PENSTOCK__FINISH__FINISH_LENGTH);
     assert_true(a.times_first_step);
@@ -72,7 +60,7 @@ static void it_joins_generates_and_gives_its_pages_back(void **state)
     assert_true(beat->router_clock_us != 0 && beat->since_beat_us < 2000000);
     // A second time the prompt's full pages are there, and the answer is the same, bit for bit.
     t.request.number = 2;
-    fake_answer again = ask(w, &t);
+    fake_answer again = fake_worker_ask(w, &t, patience_ms);
     assert_int_equal(again.cached_tokens, 128);
     assert_memory_equal(again.tokens, a.tokens, sizeof(a.tokens));
     assert_memory_equal(again.hashes, a.hashes, sizeof(a.hashes));
@@ -101,29 +89,29 @@ static void tickets_that_cannot_be_served_are_refused_with_a_reason(void **state
     static int32_t many[400];
     fake_ticket t;
     fake_ticket_make(&t, 9, prompt, 5, 5);
-    fake_answer a = ask(w, &t);
+    fake_answer a = fake_worker_ask(w, &t, patience_ms);
     assert_int_equal(a.refused_code, STATUS_OVERLOADED);
     fake_ticket_make(&t, 1, many, 300, 5);
-    a = ask(w, &t);
+    a = fake_worker_ask(w, &t, patience_ms);
     assert_int_equal(a.refused_code, STATUS_CONTEXT_LENGTH);
     fake_ticket_make(&t, 2, prompt, 5, 5);
     t.ticket.grammar = "root ::= x";
-    a = ask(w, &t);
+    a = fake_worker_ask(w, &t, patience_ms);
     assert_int_equal(a.refused_code, STATUS_UNSUPPORTED);
     assert_non_null(strstr(a.text, "grammar"));
     int32_t unknown[] = { 1, 1 << 20 };
     fake_ticket_make(&t, 3, unknown, 2, 5);
-    a = ask(w, &t);
+    a = fake_worker_ask(w, &t, patience_ms);
     assert_int_equal(a.refused_code, STATUS_INVALID);
     fake_ticket_make(&t, 4, prompt, 5, 5);
     t.ticket.decode = &t.decode;
     t.decode.incarnation = 3;
     t.decode.host = "127.0.0.1";
     t.decode.port = 9;
-    a = ask(w, &t);
+    a = fake_worker_ask(w, &t, patience_ms);
     assert_int_equal(a.refused_code, STATUS_INVALID);
     fake_ticket_make(&t, 5, prompt, 5, 5);
-    a = ask(w, &t);
+    a = fake_worker_ask(w, &t, patience_ms);
     assert_int_equal(a.count, 5);
     end();
 }
@@ -153,12 +141,12 @@ static void cancel_deadline_and_repetition(void **state)
     fake_worker_send(w, &t.message);
     t.ticket.attempt = 1;
     t.ticket.max_tokens = 4;
-    a = ask(w, &t);
+    a = fake_worker_ask(w, &t, patience_ms);
     assert_int_equal(a.count, 4);
     assert_true(fake_worker_idle(router, w, patience_ms));
     fake_ticket_make(&t, 3, prompt, PROMPT_COUNT, 400);
     t.ticket.timeout_us = 300000;
-    a = ask(w, &t);
+    a = fake_worker_ask(w, &t, patience_ms);
     assert_int_equal(a.failed_code, STATUS_DEADLINE);
     assert_true(fake_worker_idle(router, w, patience_ms));
     end();
@@ -211,7 +199,7 @@ static void pages_that_cannot_be_taken_now_and_then_leak_nothing(void **state)
     int done = 0;
     for (uint64_t i = 0; i < 20; i++) {
         fake_ticket_make(&t, i, prompt, 60, 50); // grows by two pages
-        fake_answer a = ask(w, &t);
+        fake_answer a = fake_worker_ask(w, &t, patience_ms);
         assert_true(a.finish == PENSTOCK__FINISH__FINISH_LENGTH ||
                     a.failed_code == STATUS_OVERLOADED);
         done += a.finish != 0;
@@ -249,7 +237,7 @@ static void a_lost_router_is_forgotten_and_joined_again(void **state)
     fake_router_speak(router, true);
     assert_true(fake_worker_idle(router, fourth, patience_ms));
     fake_ticket_make(&t, 2, prompt, PROMPT_COUNT, 3);
-    fake_answer a = ask(fourth, &t);
+    fake_answer a = fake_worker_ask(fourth, &t, patience_ms);
     assert_int_equal(a.count, 3);
     end();
 }
@@ -415,7 +403,7 @@ static void routers_are_served_side_by_side_and_share_the_credits(void **state)
     // router.
     snprintf(routers, sizeof(routers), "worker.routers=%s,tcp://localhost%s",
              fake_router_url(router), strrchr(fake_router_url(other), ':'));
-    process = fake_process_start("decode", model, router,
+    process = fake_process_start("decode", router,
                                  (const char *const[]){ routers, "faults=worker.stall:1:5", NULL });
     fake_worker *w = fake_router_worker(router, 1), *v = fake_router_worker(other, 1);
     for (int i = 0;
@@ -449,20 +437,6 @@ static void routers_are_served_side_by_side_and_share_the_credits(void **state)
     end();
 }
 
-static int model_make(void **state)
-{
-    (void)state;
-    tiny_model options = tiny_model_default(7);
-    tiny_model_temporary(&options, model);
-    return 0;
-}
-
-static int model_remove(void **state)
-{
-    (void)state;
-    return unlink(model);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -477,5 +451,5 @@ int main(void)
         cmocka_unit_test(a_stuck_step_is_not_healthy_and_the_page_says_so),
         cmocka_unit_test(routers_are_served_side_by_side_and_share_the_credits),
     };
-    return cmocka_run_group_tests(tests, model_make, model_remove);
+    return cmocka_run_group_tests(tests, fake_model_make, fake_model_remove);
 }

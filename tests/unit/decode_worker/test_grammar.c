@@ -4,55 +4,28 @@
 #include "harness/tiny_model.h"
 
 #include <setjmp.h>
-#include <signal.h>
 #include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 
 static const int patience_ms = 60000;
-static char model[64];
-static fake_router *router;
-static pid_t process;
 
 static const int32_t prompt[150] = { 10, 20, 30, 40, 50, 60, 70 };
 #define PROMPT_COUNT 150
-
-static void begin(void)
-{
-    router = fake_router_open();
-    process = fake_process_start("decode", model, router, NULL);
-}
-
-static void end(void)
-{
-    kill(process, SIGTERM);
-    assert_int_equal(fake_process_wait(router, process, patience_ms), 0);
-    fake_router_close(router);
-}
-
-static fake_answer ask(fake_worker *w, fake_ticket *t)
-{
-    fake_answer a = { 0 };
-    fake_worker_send(w, &t->message);
-    assert_true(fake_answer_wait(router, &a, t->request.number, patience_ms));
-    return a;
-}
 
 // The grammar is compiled from the ticket, and holds for whoever goes on with it.
 static void a_grammar_holds_in_every_attempt(void **state)
 {
     (void)state;
-    begin();
+    fake_router *router = fake_router_open();
+    pid_t process = fake_process_start("decode", router, NULL);
     fake_worker *w = fake_router_worker(router, 1);
     fake_ticket t;
     fake_ticket_make(&t, 1, prompt, PROMPT_COUNT, 20);
     t.ticket.ignore_eos = false;
     t.ticket.grammar = "choice\n[\"a\",\"b\"]";
-    fake_answer a = ask(w, &t);
+    fake_answer a = fake_worker_ask(w, &t, patience_ms);
     assert_int_equal(a.finish, PENSTOCK__FINISH__FINISH_STOP);
     assert_int_equal(a.count, 2); // the letter and the end
     assert_true(a.tokens[0] == TINY_MODEL_BYTE_FIRST + 'a' ||
@@ -63,7 +36,7 @@ static void a_grammar_holds_in_every_attempt(void **state)
     fake_ticket_make(&t, 2, prompt, PROMPT_COUNT, 20);
     t.ticket.ignore_eos = false;
     t.ticket.grammar = (char *)grammar;
-    a = ask(w, &t);
+    a = fake_worker_ask(w, &t, patience_ms);
     assert_int_equal(a.finish, PENSTOCK__FINISH__FINISH_STOP);
     assert_true(a.count > 3);
     memcpy(resumed + PROMPT_COUNT, a.tokens, 2 * sizeof(resumed[0]));
@@ -77,21 +50,8 @@ static void a_grammar_holds_in_every_attempt(void **state)
     assert_true(fake_answer_wait(router, &rest, 3, patience_ms));
     assert_int_equal(rest.count, a.count);
     assert_memory_equal(rest.tokens + 2, a.tokens + 2, (size_t)(a.count - 2) * sizeof(a.tokens[0]));
-    end();
-}
-
-static int model_make(void **state)
-{
-    (void)state;
-    tiny_model options = tiny_model_default(7);
-    tiny_model_temporary(&options, model);
-    return 0;
-}
-
-static int model_remove(void **state)
-{
-    (void)state;
-    return unlink(model);
+    fake_process_end(router, process, patience_ms);
+    fake_router_close(router);
 }
 
 int main(void)
@@ -99,5 +59,5 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_grammar_holds_in_every_attempt),
     };
-    return cmocka_run_group_tests(tests, model_make, model_remove);
+    return cmocka_run_group_tests(tests, fake_model_make, fake_model_remove);
 }

@@ -1,22 +1,16 @@
 // limit: 60
 // Facts about tickets that wait in a worker: who enters first, and who may not yet.
 #include "harness/fake/fake_router.h"
-#include "harness/tiny_model.h"
 
 #include <setjmp.h>
-#include <signal.h>
 #include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 
 #define ANSWERS 12
 
 static const int patience_ms = 30000;
-static char model[64];
 static fake_router *router;
 static fake_worker *worker;
 static pid_t process;
@@ -37,15 +31,14 @@ static void begin_with(const char *const *settings)
     memset(end_order, 0, sizeof(end_order));
     firsts = ends = clock_ticks = 0;
     router = fake_router_open();
-    process = fake_process_start("decode", model, router, all);
+    process = fake_process_start("decode", router, all);
     worker = fake_router_worker(router, 1);
 }
 
 static void end(void)
 {
     assert_true(fake_worker_idle(router, worker, patience_ms));
-    kill(process, SIGTERM);
-    assert_int_equal(fake_process_wait(router, process, patience_ms), 0);
+    fake_process_end(router, process, patience_ms);
     fake_router_close(router);
 }
 
@@ -139,20 +132,11 @@ static void a_batch_ticket_that_waited_long_enough_keeps_its_place(void **state)
     end();
 }
 
-static int model_make(void **state)
+static int setup(void **state)
 {
-    (void)state;
-    tiny_model options = tiny_model_default(7);
-    tiny_model_temporary(&options, model);
     for (int i = 0; i < 2000; i++)
         prompt[i] = 10 + i % 200;
-    return 0;
-}
-
-static int model_remove(void **state)
-{
-    (void)state;
-    return unlink(model);
+    return fake_model_make(state);
 }
 
 int main(void)
@@ -163,5 +147,5 @@ int main(void)
         cmocka_unit_test(interactive_tickets_enter_before_batch_ones),
         cmocka_unit_test(a_batch_ticket_that_waited_long_enough_keeps_its_place),
     };
-    return cmocka_run_group_tests(tests, model_make, model_remove);
+    return cmocka_run_group_tests(tests, setup, fake_model_remove);
 }

@@ -2,20 +2,15 @@
 // Facts about penstock-prefill together with penstock-decode: a router of the harness, real
 // programs, pages over UCX.
 #include "harness/fake/fake_router.h"
-#include "harness/tiny_model.h"
 
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 
 static const int patience_ms = 60000;
-static char model[64];
 static fake_router *router;
 static pid_t prefill_process, decode_process;
 static fake_worker *prefill, *decode;
@@ -25,22 +20,16 @@ static const int32_t prompt[500] = { 10, 20, 30, 40, 50, 60, 70 };
 static void begin_with(const char *const *prefill_settings, const char *const *decode_settings)
 {
     router = fake_router_open();
-    decode_process = fake_process_start("decode", model, router, decode_settings);
+    decode_process = fake_process_start("decode", router, decode_settings);
     decode = fake_router_worker(router, 1);
-    prefill_process = fake_process_start("prefill", model, router, prefill_settings);
+    prefill_process = fake_process_start("prefill", router, prefill_settings);
     prefill = fake_router_worker(router, 2);
-}
-
-static void process_end(pid_t process)
-{
-    kill(process, SIGTERM);
-    assert_int_equal(fake_process_wait(router, process, patience_ms), 0);
 }
 
 static void end(void)
 {
-    process_end(prefill_process);
-    process_end(decode_process);
+    fake_process_end(router, prefill_process, patience_ms);
+    fake_process_end(router, decode_process, patience_ms);
     fake_router_close(router);
 }
 
@@ -193,7 +182,7 @@ static void a_running_sequence_moves(void **state)
     (void)state;
     const char *const settings[] = { "engine.prefix_reuse=false", "faults=worker.stall:1:2", NULL };
     begin_with(NULL, settings);
-    pid_t other = fake_process_start("decode", model, router, settings);
+    pid_t other = fake_process_start("decode", router, settings);
     fake_worker *target = fake_router_worker(router, 3);
     const int moments[] = { 1, 2, 20, 62, 64, 65, 100 };
     for (uint64_t i = 0; i < sizeof(moments) / sizeof(moments[0]); i++) {
@@ -213,7 +202,7 @@ static void a_running_sequence_moves(void **state)
         assert_true(fake_worker_idle(router, target, patience_ms));
         assert_int_equal(fake_worker_beat(target)->prefill_tokens, 0);
     }
-    process_end(other);
+    fake_process_end(router, other, patience_ms);
     end();
 }
 
@@ -291,7 +280,7 @@ static void b081_a_killed_prefill_worker_fails_its_seats(void **state)
     assert_true(fake_answer_wait(router, &a, 1, patience_ms));
     assert_int_not_equal(a.failed_code, 0);
     assert_true(fake_worker_idle(router, decode, patience_ms));
-    process_end(decode_process);
+    fake_process_end(router, decode_process, patience_ms);
     fake_router_close(router);
 }
 
@@ -311,7 +300,7 @@ static void a_failed_hand_over_can_be_computed_here(void **state)
     assert_int_equal(a.failed_code, 0);
     assert_int_equal(a.count, 10);
     assert_true(fake_worker_idle(router, decode, patience_ms));
-    process_end(decode_process);
+    fake_process_end(router, decode_process, patience_ms);
     fake_router_close(router);
 }
 
@@ -329,7 +318,7 @@ static void a_killed_decode_worker_fails_the_sends(void **state)
     assert_true(fake_answer_wait(router, &a, 1, patience_ms));
     assert_int_not_equal(a.failed_code, 0);
     assert_true(fake_worker_idle(router, prefill, patience_ms));
-    process_end(prefill_process);
+    fake_process_end(router, prefill_process, patience_ms);
     fake_router_close(router);
 }
 
@@ -348,22 +337,8 @@ static void a_drain_finishes_its_hand_overs(void **state)
     assert_int_equal(a.count, 10);
     assert_int_equal(fake_process_wait(router, prefill_process, patience_ms), 0);
     assert_true(fake_worker_idle(router, decode, patience_ms));
-    process_end(decode_process);
+    fake_process_end(router, decode_process, patience_ms);
     fake_router_close(router);
-}
-
-static int model_make(void **state)
-{
-    (void)state;
-    tiny_model options = tiny_model_default(7);
-    tiny_model_temporary(&options, model);
-    return 0;
-}
-
-static int model_remove(void **state)
-{
-    (void)state;
-    return unlink(model);
 }
 
 int main(void)
@@ -380,5 +355,5 @@ int main(void)
         cmocka_unit_test(a_killed_decode_worker_fails_the_sends),
         cmocka_unit_test(a_drain_finishes_its_hand_overs),
     };
-    return cmocka_run_group_tests(tests, model_make, model_remove);
+    return cmocka_run_group_tests(tests, fake_model_make, fake_model_remove);
 }
