@@ -303,6 +303,17 @@ def together(jobs):
     return results
 
 
+def run_parts(parts, *arguments):
+    """Call one part of a test after the other, each with the arguments; a Failure names its part."""
+    for part in parts:
+        began = time.monotonic()
+        try:
+            part(*arguments)
+        except Failure as e:
+            raise Failure(f"{part.__name__}: {e}") from e
+        print(f"{part.__name__} is right ({time.monotonic() - began:.1f} s)", flush=True)
+
+
 def main(test):
     """Run a test function; a Failure is printed as one sentence."""
     try:

@@ -11,7 +11,7 @@ import sys
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from fakes import FakeCluster  # noqa: E402
 from raw_http import body, request_bytes, talk  # noqa: E402
-from cluster import check, main  # noqa: E402
+from cluster import check, main, run_parts  # noqa: E402
 
 UNSUPPORTED = "unsupported_parameter"
 HUGE = 10 ** 18
@@ -164,9 +164,7 @@ def test():
     with FakeCluster() as cluster:
         cluster.fake("prefill")
         cluster.fake("decode")
-        for part in (fields, rows, bodies, surroundings, framing):
-            part(cluster)
-            print(part.__name__, "are right")
+        run_parts((fields, rows, bodies, surroundings, framing), cluster)
         cluster.check_idle()
 
 

@@ -6,7 +6,7 @@ import os
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "harness"))
-from cluster import Cluster, check, main, need_model  # noqa: E402
+from cluster import Cluster, check, main, need_model, run_parts  # noqa: E402
 
 PROMPTS = ["The capital of France is", "Water boils at", "Once upon a time"]
 
@@ -91,9 +91,7 @@ def limits(cluster):
 
 def test():
     with Cluster(1, 1) as cluster:
-        for part in (several_choices, several_prompts, the_best_of_some, limits):
-            part(cluster)
-            print(part.__name__, "is right")
+        run_parts((several_choices, several_prompts, the_best_of_some, limits), cluster)
         cluster.check_idle()
 
 

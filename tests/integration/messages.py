@@ -8,7 +8,7 @@ import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from fakes import FakeCluster  # noqa: E402
-from cluster import check, main  # noqa: E402
+from cluster import check, main, run_parts  # noqa: E402
 from raw_http import talk  # noqa: E402
 
 SAID = [{"role": "user", "content": "The quick brown fox jumps over the lazy dog"}]
@@ -150,9 +150,7 @@ def test():
     with FakeCluster() as cluster:
         cluster.fake("prefill")
         cluster.fake("decode")
-        for part in (whole_and_streamed, conversations, errors, tokenizers, unserved):
-            part(cluster)
-            print(part.__name__, "is right")
+        run_parts((whole_and_streamed, conversations, errors, tokenizers, unserved), cluster)
         cluster.check_idle()
 
 

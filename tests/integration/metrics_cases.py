@@ -16,7 +16,7 @@ import threading
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "harness"))
-from cluster import BUILD, Cluster, Failure, SLOW, check, main, together  # noqa: E402
+from cluster import BUILD, Cluster, SLOW, check, main, run_parts, together  # noqa: E402
 
 PROMPT = "some words to begin with, and a few more " * 6
 
@@ -184,21 +184,9 @@ def test():
     with tempfile.TemporaryDirectory() as folder:
         model = os.path.join(folder, "tiny.gguf")
         subprocess.run([os.path.join(BUILD, "tools", "tiny-model"), model], check=True)
-        parts = [(b101_no_counter_falls, model)]
         with Cluster(prefill=1, decode=1, model=model, router=["policy.local_prefill_tokens=0"]) as cluster:
-            for part in (b098_gauges_after_everybody_left, b099_every_end_is_counted, b100_no_series_from_clients):
-                run(part, cluster)
-        for part, argument in parts:
-            run(part, argument)
-
-
-def run(part, argument):
-    began = time.monotonic()
-    try:
-        part(argument)
-    except Failure as e:
-        raise Failure(f"{part.__name__}: {e}") from e
-    print(f"{part.__name__} is right ({time.monotonic() - began:.1f} s)", flush=True)
+            run_parts((b098_gauges_after_everybody_left, b099_every_end_is_counted, b100_no_series_from_clients), cluster)
+        run_parts([b101_no_counter_falls], model)
 
 
 main(test)

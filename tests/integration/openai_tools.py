@@ -11,7 +11,7 @@ import tempfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "harness"))
 import pypi  # noqa: E402
-from cluster import Cluster, check, main, need_model, skip  # noqa: E402
+from cluster import Cluster, check, main, need_model, run_parts, skip  # noqa: E402
 
 TEMPLATE = ("{% for m in messages %}<|im_start|>{{ m.role }}\n{% if loop.first and tools %}{{ tools|tojson }}\n"
             "Calls go between <tool_call> and </tool_call>.\n{% endif %}{{ m.content or '' }}"
@@ -144,9 +144,7 @@ def served(cases, **more):
     with Cluster(1, 1, **more) as cluster:
         client = openai.OpenAI(base_url=f"http://{cluster.router_host}:{cluster.http_port}/v1", api_key="unused", max_retries=0, timeout=120)
         model = client.models.list().data[0].id
-        for case in cases:
-            case(client, model)
-            print(case.__name__, "is right", flush=True)
+        run_parts(cases, client, model)
         cluster.check_idle()
 
 

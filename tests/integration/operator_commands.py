@@ -10,11 +10,10 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from fakes import FakeCluster  # noqa: E402
-from cluster import Failure, check, free_port, main  # noqa: E402
+from cluster import check, free_port, main, run_parts  # noqa: E402
 from operators import PROGRAM, penstock  # noqa: E402
 
 def body(cluster, **more):
@@ -143,13 +142,7 @@ def the_protocol_before():
 
 
 def test():
-    for part in (showing, cordoning, draining, mistakes, another_server, access, the_protocol_before):
-        began = time.monotonic()
-        try:
-            part()
-        except Failure as e:
-            raise Failure(f"{part.__name__}: {e}") from e
-        print(f"{part.__name__} is right ({time.monotonic() - began:.1f} s)", flush=True)
+    run_parts((showing, cordoning, draining, mistakes, another_server, access, the_protocol_before))
 
 
 main(test)

@@ -10,8 +10,8 @@ import threading
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from fakes import FakeCluster  # noqa: E402
-from cluster import SLOW, check, main  # noqa: E402
-from short_room import Stream, body, run, timed  # noqa: E402
+from cluster import SLOW, check, main, run_parts  # noqa: E402
+from short_room import Stream, body, timed  # noqa: E402
 
 
 def small_ones_pass_a_large_one():
@@ -91,8 +91,8 @@ def one_that_met_two_deaths_runs_alone():
 
 
 def test():
-    run(small_ones_pass_a_large_one, a_large_one_is_not_starved, a_kept_worker_does_not_stop_the_others,
-        one_that_met_two_deaths_runs_alone)
+    run_parts((small_ones_pass_a_large_one, a_large_one_is_not_starved, a_kept_worker_does_not_stop_the_others,
+               one_that_met_two_deaths_runs_alone))
 
 
 main(test)

@@ -12,7 +12,7 @@ import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from fakes import FakeCluster  # noqa: E402
-from cluster import check, main  # noqa: E402
+from cluster import check, main, run_parts  # noqa: E402
 
 PROMPT = "The quick brown fox jumps over the lazy dog"  # a fake answer repeats it
 
@@ -224,10 +224,8 @@ def test():
     with FakeCluster() as cluster:
         cluster.fake("prefill")
         cluster.fake("decode")
-        for part in (completions, chat, stop_strings, stop_strings_that_are_shown, usage_chunks, usage_in_every_chunk, logprobs, broken_characters, time_line, error_objects,
-                     metrics, large_bodies, promtool, page):
-            part(cluster)
-            print(part.__name__, "is right")
+        run_parts((completions, chat, stop_strings, stop_strings_that_are_shown, usage_chunks, usage_in_every_chunk, logprobs, broken_characters, time_line,
+                   error_objects, metrics, large_bodies, promtool, page), cluster)
         cluster.check_idle()
         json.loads(cluster.request("GET", "/cluster")[2])
 

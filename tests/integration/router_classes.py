@@ -9,8 +9,8 @@ import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from fakes import FakeCluster  # noqa: E402
-from cluster import SLOW, check, main  # noqa: E402
-from short_room import Stream, body, run, timed  # noqa: E402
+from cluster import SLOW, check, main, run_parts  # noqa: E402
+from short_room import Stream, body, timed  # noqa: E402
 
 
 def batch_waits_behind_interactive():
@@ -79,7 +79,7 @@ def deadlines():
 
 
 def test():
-    run(batch_waits_behind_interactive, classes_have_their_own_limits, deadlines)
+    run_parts((batch_waits_behind_interactive, classes_have_their_own_limits, deadlines))
 
 
 main(test)

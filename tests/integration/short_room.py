@@ -6,7 +6,7 @@ import threading
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "harness"))
-from cluster import Failure, check, together  # noqa: E402
+from cluster import check, together  # noqa: E402
 
 WORD = "net "
 
@@ -45,13 +45,3 @@ class Stream(threading.Thread):
         self.done.set()
         self.join()
         check(set(self.codes) == {200}, f"{set(self.codes)}")
-
-
-def run(*parts):
-    for part in parts:
-        began = time.monotonic()
-        try:
-            part()
-        except Failure as e:
-            raise Failure(f"{part.__name__}: {e}") from e
-        print(f"{part.__name__} is right ({time.monotonic() - began:.1f} s)", flush=True)

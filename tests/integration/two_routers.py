@@ -10,10 +10,9 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "harness"))
-from cluster import BUILD, Cluster, Failure, check, free_port, main  # noqa: E402
+from cluster import BUILD, Cluster, check, free_port, main, run_parts  # noqa: E402
 
 PROMPT = "some words to begin with, and a few more " * 4
 
@@ -157,12 +156,7 @@ def test():
             pages = cluster.state()["workers"][0]["pages"]
             for part, arguments in ((keys_give_the_same_text, (sent,)), (credits_follow_use, (sent, pages)),
                                     (a_death_costs_its_own_streams, (sent,))):
-                began = time.monotonic()
-                try:
-                    part(cluster, *arguments)
-                except Failure as e:
-                    raise Failure(f"{part.__name__}: {e}") from e
-                print(f"{part.__name__} is right ({time.monotonic() - began:.1f} s)", flush=True)
+                run_parts([part], cluster, *arguments)
         more_than_a_part_fits(model)
 
 
