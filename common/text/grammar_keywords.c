@@ -156,6 +156,8 @@ shape keywords_array(grammar_task *t, const json_t *schema)
         a->prefix[i] = terms_of(t, TERM_SCHEMA, json_array_get(prefix, (size_t)i));
     if (items)
         a->rest = terms_of(t, TERM_SCHEMA, items);
+    if (unique && !json_is_boolean(unique))
+        grammar_fail(t, STATUS_INVALID, "uniqueItems", "uniqueItems must be true or false");
     if (json_is_true(unique) && (a->max < 0 || a->max > 1))
         a->unique = unique_values(t, items, prefix);
     if (keyword_count(t, schema, "minContains", 1) != 1)
@@ -241,7 +243,7 @@ shape keywords_object(grammar_task *t, const json_t *schema)
     json_t *value;
     o->min = keyword_count(t, schema, "minProperties", 0);
     o->max = keyword_count(t, schema, "maxProperties", -1);
-    if ((patterns && json_object_size(patterns) > 0) || (extra && !json_is_true(extra))) {
+    if (patterns || (extra && !json_is_true(extra))) {
         o->free = grammar_allocate(t, sizeof(object_free));
         o->free_count = 1;
         if (patterns)

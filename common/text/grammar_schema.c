@@ -212,6 +212,9 @@ static shapes dependent_required(grammar_task *t, shapes made, const json_t *rul
     {
         shapes two = { 0 };
         shape absent = shape_any(t, SHAPE_OBJECT), present = absent;
+        if (!json_is_array(list))
+            grammar_fail(t, STATUS_INVALID, "dependentRequired",
+                         "dependentRequired must hold arrays of names");
         terms never = terms_of(t, TERM_SCHEMA, json_false());
         object_add(t, &absent.object, (object_property){ slice_of(name), never, false });
         for (size_t i = 0; i < json_array_size(list); i++) {
