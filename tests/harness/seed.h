@@ -15,7 +15,7 @@
 static inline uint64_t seed_choose(void)
 {
     const char *given = getenv("PENSTOCK_SEED");
-    uint64_t seed = given ? strtoull(given, NULL, 0) : random_system();
+    uint64_t seed = given ? strtoull(given, NULL, 10) : random_system();
     print_message("replay with PENSTOCK_SEED=%llu\n", (unsigned long long)seed);
     return seed;
 }
