@@ -157,9 +157,12 @@ static void close_unused(handoff *h)
         handoff_pair *oldest = NULL;
         for (uint32_t i = 0; i < HANDOFF_PEERS_MAX; i++) {
             handoff_pair *p = &h->pairs[i];
+            if (p->state != PAIR_READY)
+                continue;
+            if (is_used(h, p))
+                p->used_us = now_us; // it rests from the end of its last transfer on
             bool rests = p->used_us + (uint64_t)h->settings.suspect_us < now_us;
-            if (p->state == PAIR_READY && rests && (!oldest || p->used_us < oldest->used_us) &&
-                !is_used(h, p))
+            if (rests && (!oldest || p->used_us < oldest->used_us))
                 oldest = p;
         }
         if (oldest == NULL)

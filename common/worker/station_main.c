@@ -25,7 +25,7 @@ static const config_key queue_keys[] = {
     { "queue.overtaking", CONFIG_INT, AT(overtaking), "16", 0, 65536, "tickets", "Tickets that may enter before an earlier one that finds no room; then they wait until it is in.", NULL },
     { "queue.batch_patience", CONFIG_DURATION, AT(batch_patience_us), "5s", 0, 3.6e9, "", "Interactive tickets enter before those of the batch class that wait for less than this.", NULL },
     { "queue.tokens", CONFIG_INT, AT(tokens), "32768", 0, 1e12, "tokens", "Prompt tokens that routers may have sent here and that are not yet computed; 0: any number. A longer prompt is taken when there is nothing else to compute.", NULL },
-    { "queue.grammars", CONFIG_INT, AT(grammars), "16", 0, 4096, "grammars", "Compiled grammars that stay for tickets to come, beside those in use; each takes up to about 16 MiB.", NULL },
+    { "queue.grammars", CONFIG_INT, AT(grammars), "16", 0, 4096, "grammars", "Compiled grammars that stay for tickets to come, beside those in use; each takes little as a rule, and up to about 30 MiB.", NULL },
 };
 // clang-format on
 #undef AT
