@@ -236,9 +236,16 @@ static void version_choose(round *r, exchange *x)
     versions_fingerprint(x->weights, x->fingerprint);
 }
 
-static void no_worker(exchange *x)
+// Workers come back: they restart, or a router that has just begun does not know all of them yet.
+// So a request waits for one, but not as long as one whose worker failed.
+static void no_worker(round *r, exchange *x)
 {
     char message[256];
+    uint64_t since = x->servable_us ? x->servable_us : x->call->queued_us;
+    if (r->now < since + (uint64_t)r->d->router->settings->worker_wait_us) {
+        r->passed++;
+        return;
+    }
     snprintf(message, sizeof message,
              "no worker can serve this request at present (model \"%.120s\")",
              x->request->model->prompt.identity.name);
@@ -258,6 +265,7 @@ static void waiting_serve(round *r, exchange *x)
     version_choose(r, x);
     policy_ask ask = ask_of(d, x);
     if (known_full(r, &ask)) {
+        x->servable_us = r->now;
         r->passed++;
         room_keep(r, x, &ask);
         return;
@@ -268,6 +276,7 @@ static void waiting_serve(round *r, exchange *x)
         if (!d->pump_again) // else workers may be gone
             dispatcher_view_follow(d);
     } else if (plan.verdict == POLICY_WAIT) {
+        x->servable_us = r->now;
         policy_ask *full = full_like(r, &ask);
         if (full)
             *full = ask;
@@ -277,7 +286,7 @@ static void waiting_serve(round *r, exchange *x)
         exchange_fail(x, 503, "too_large_for_workers",
                       "no worker has as many KV pages as this request needs");
     } else if (x->failing_since_us == 0) {
-        no_worker(x);
+        no_worker(r, x);
     }
 }
 

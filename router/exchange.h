@@ -75,6 +75,7 @@ typedef struct exchange {
     uint32_t failures;         // since the last progress; each one doubles the pause
     uint64_t failing_since_us; // first failure since the last progress; 0: none
     uint64_t not_before_us;    // a refusal is not asked again at once
+    uint64_t servable_us;      // when a worker that could serve it was last seen; 0: not yet
     uint64_t order;            // its place in the line
     uint64_t first_token_us, last_token_us;
     error last_failure; // of a worker

@@ -42,6 +42,7 @@ typedef struct router_settings {
     // router.*: limits of requests in time and number.
     int64_t running_max; // requests under way in all
     int64_t retry_budget_us;
+    int64_t worker_wait_us; // that nobody can serve a request
     int64_t poison_deaths;
     int64_t request_timeout_us; // 0: none
     int64_t drain_deadline_us;

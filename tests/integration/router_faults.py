@@ -116,10 +116,32 @@ def first_token_late():
         cluster.check_idle()
 
 
+def worker_comes_late():
+    """Requests that come while no worker lives are served by the next one."""
+    with FakeCluster(router=["router.worker_wait=60s"] + QUICK) as cluster:
+        first = threading.Timer(0.5, lambda: cluster.fake("decode", "first", wait=False))
+        first.start()
+        answer = cluster.json("POST", "/v1/completions", body(cluster))
+        first.join()
+        worker = cluster.workers[0]
+        worker.expected_death = True
+        worker.kill()
+        cluster.until("the first one is forgotten", lambda: not cluster.json("GET", "/cluster")["workers"])
+        later = threading.Timer(0.5, lambda: cluster.fake("decode", "second", wait=False))
+        later.start()
+        answers = together([lambda: cluster.json("POST", "/v1/completions", body(cluster))] * 4)
+        later.join()
+        check(all(a["choices"] == answer["choices"] for a in answers), f"{answers}")
+        check(cluster.metric('penstock_requests_total{outcome="error"}') in (None, 0), "none failed")
+        cluster.check_idle()
+
+
 def alone_then_lost():
     """The only decode worker dies: an error event after the first byte, a status before it."""
-    with FakeCluster(router=["router.retry_budget=300ms"]) as cluster:
+    with FakeCluster(router=["router.retry_budget=300ms", "router.worker_wait=200ms"]) as cluster:
+        began = time.monotonic()
         code, headers, data = cluster.request("POST", "/v1/completions", body(cluster))
+        check(time.monotonic() - began >= 0.2, "it did not wait for a worker")
         check(code == 503 and headers.get("Retry-After") and json.loads(data)["error"]["code"] == "no_worker", f"{code} {data}")
         check(cluster.request("GET", "/ready")[0] == 503, "ready without workers")
         worker = cluster.fake("decode")
@@ -246,7 +268,7 @@ def drain():
 
 
 def test():
-    run_parts((misbehaving, killed_and_stopped, poison, first_token_late, alone_then_lost, slow_workers, clients_leave, room_is_short, strangers, drain))
+    run_parts((misbehaving, killed_and_stopped, poison, first_token_late, worker_comes_late, alone_then_lost, slow_workers, clients_leave, room_is_short, strangers, drain))
 
 
 main(test)
