@@ -123,9 +123,9 @@ static void handle_models(http_request *http, void *context)
         buffer_append_text(&out, comma);
         comma = ",";
         append_model(r, model, slice_of(model->prompt.identity.name), &out);
-        for (size_t k = 0; k < model->aliases->count; k++) {
+        for (size_t k = 0; k < model->source->aliases.count; k++) {
             buffer_append_byte(&out, ',');
-            append_model(r, model, slice_of(model->aliases->items[k]), &out);
+            append_model(r, model, slice_of(model->source->aliases.items[k]), &out);
         }
     }
     buffer_append_text(&out, "]}");

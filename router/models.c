@@ -1,10 +1,12 @@
 #include "router/models.h"
 
+#include <stdio.h>
+
 static bool has_name(const served_model *model, slice name)
 {
     bool found = slice_equal(name, slice_of(model->prompt.identity.name));
-    for (size_t i = 0; !found && model->aliases && i < model->aliases->count; i++)
-        found = slice_equal(name, slice_of(model->aliases->items[i]));
+    for (size_t i = 0; !found && i < model->source->aliases.count; i++)
+        found = slice_equal(name, slice_of(model->source->aliases.items[i]));
     return found;
 }
 
@@ -42,9 +44,9 @@ uint32_t model_context(const served_model *model)
 
 static status names_check(const models *m, const served_model *fresh, error *failure)
 {
-    size_t aliases = fresh->aliases ? fresh->aliases->count : 0;
-    for (size_t i = 0; i <= aliases; i++) {
-        const char *name = i ? fresh->aliases->items[i - 1] : fresh->prompt.identity.name;
+    const config_strings *aliases = &fresh->source->aliases;
+    for (size_t i = 0; i <= aliases->count; i++) {
+        const char *name = i ? aliases->items[i - 1] : fresh->prompt.identity.name;
         if (models_find(m, slice_of(name)))
             return error_set(failure, STATUS_BAD_CONFIG, "models",
                              "two models are called \"%s\"; every name and alias may be there once",
@@ -53,19 +55,28 @@ static status names_check(const models *m, const served_model *fresh, error *fai
     return STATUS_OK;
 }
 
-// A worker's weights must say which model it serves.
-static status weights_check(models *m, const served_model *fresh, error *failure)
+// A worker's weights must say which model it serves: no two models may allow the same ones.
+static status weights_check(const served_model *one, const versions *of_one,
+                            const served_model *two, const versions *of_two, error *failure)
 {
-    for (size_t i = 0; i <= fresh->versions.count; i++) {
-        hash128 weights = i ? fresh->versions.items[i - 1].weights : fresh->prompt.identity.weights;
-        const served_model *other = models_of_weights(m, weights);
-        if (other)
-            return error_set(failure, STATUS_BAD_CONFIG, "models",
-                             "models \"%s\" and \"%s\" have the same weights; give one model "
-                             "several names with aliases",
-                             other->prompt.identity.name, fresh->prompt.identity.name);
-    }
-    return STATUS_OK;
+    bool shared = versions_allow(of_one, of_two->own);
+    for (size_t i = 0; i < of_two->count && !shared; i++)
+        shared = versions_allow(of_one, of_two->items[i].weights);
+    return shared ? error_set(failure, STATUS_BAD_CONFIG, "models",
+                              "models \"%s\" and \"%s\" have the same weights; give one model "
+                              "several names with aliases",
+                              one->prompt.identity.name, two->prompt.identity.name)
+                  : STATUS_OK;
+}
+
+// `key` has room for 96 bytes.
+static const char *versions_key(const router_settings *s, const model_settings *source, char *key)
+{
+    const model_settings *further = s->further_models.items;
+    if (source == &s->model)
+        return "policy.versions";
+    snprintf(key, 96, "models[%td].versions", source - further);
+    return key;
 }
 
 // How its answers are read, where the settings say it.
@@ -77,21 +88,23 @@ static void reading_choose(const model_settings *source, prompt_model *model)
         model->reasons = false;
 }
 
-status models_add(models *m, const model_settings *source, error *failure)
+// `key` of the settings holds its versions.
+static status model_add(models *m, const model_settings *source, const char *key, error *failure)
 {
     status result = STATUS_OK;
     if (m->count == MODELS_MAX)
         return error_set(failure, STATUS_BAD_CONFIG, "models",
                          "there are too many models; a router serves at most %d", MODELS_MAX);
     served_model *fresh = &m->items[m->count];
-    *fresh = (served_model){ .index = m->count, .aliases = &source->aliases };
+    *fresh = (served_model){ .index = m->count, .source = source };
     TRY(prompt_model_open(source->file, source->name, source->chat_template, &fresh->prompt,
                           failure));
     reading_choose(source, &fresh->prompt);
-    TRY(versions_parse(&source->versions, fresh->prompt.identity.weights, &fresh->versions,
+    TRY(versions_parse(key, &source->versions, fresh->prompt.identity.weights, &fresh->versions,
                        failure));
     TRY(names_check(m, fresh, failure));
-    TRY(weights_check(m, fresh, failure));
+    for (size_t i = 0; i < m->count; i++)
+        TRY(weights_check(&m->items[i], &m->items[i].versions, fresh, &fresh->versions, failure));
     atomic_store_explicit(&fresh->context, fresh->prompt.context, memory_order_relaxed);
     m->count++;
     return STATUS_OK;
@@ -100,19 +113,25 @@ fail:
     return result;
 }
 
+status models_add(models *m, const model_settings *source, error *failure)
+{
+    return model_add(m, source, "versions", failure);
+}
+
 status models_open(const router_settings *settings, models *m, error *failure)
 {
     status result = STATUS_OK;
     const model_settings *further = settings->further_models.items;
+    char key[96];
     if (settings->model.file[0])
-        TRY(models_add(m, &settings->model, failure));
+        TRY(model_add(m, &settings->model, versions_key(settings, &settings->model, key), failure));
     for (size_t i = 0; i < settings->further_models.count; i++) {
         if (further[i].file[0] == 0) {
             result = error_set(failure, STATUS_BAD_CONFIG, "models",
                                "models[%zu] has no file; it must name a GGUF file", i);
             goto fail;
         }
-        TRY(models_add(m, &further[i], failure));
+        TRY(model_add(m, &further[i], versions_key(settings, &further[i], key), failure));
     }
     if (m->count > 0)
         return STATUS_OK;
@@ -129,6 +148,49 @@ void models_close(models *m)
     for (size_t i = 0; i < m->count; i++)
         prompt_model_close(&m->items[i].prompt);
     m->count = 0;
+}
+
+// ---- reading the versions again -----------------------------------------------------------------
+
+// Where the settings speak of a model that runs: its file tells it.
+static const model_settings *source_of(const router_settings *s, const served_model *model)
+{
+    const model_settings *further = s->further_models.items;
+    if (strcmp(s->model.file, model->source->file) == 0)
+        return &s->model;
+    for (size_t i = 0; i < s->further_models.count; i++)
+        if (strcmp(further[i].file, model->source->file) == 0)
+            return &further[i];
+    return NULL;
+}
+
+status models_versions_check(const models *m, const router_settings *fresh, error *failure)
+{
+    status result = STATUS_OK;
+    versions parsed[MODELS_MAX];
+    char key[96];
+    for (size_t i = 0; i < m->count; i++) {
+        const served_model *model = &m->items[i];
+        const model_settings *source = source_of(fresh, model);
+        parsed[i] = model->versions;
+        if (source)
+            TRY(versions_parse(versions_key(fresh, source, key), &source->versions,
+                               model->versions.own, &parsed[i], failure));
+        for (size_t k = 0; k < i; k++)
+            TRY(weights_check(&m->items[k], &parsed[k], model, &parsed[i], failure));
+    }
+fail:
+    return result;
+}
+
+void models_versions_take(models *m)
+{
+    error failure;
+    for (size_t i = 0; i < m->count; i++) {
+        served_model *model = &m->items[i];
+        CHECK(versions_parse("versions", &model->source->versions, model->versions.own,
+                             &model->versions, &failure) == STATUS_OK);
+    }
 }
 
 // ---- encoders -----------------------------------------------------------------------------------

@@ -16,10 +16,10 @@
 typedef struct served_model {
     size_t index; // in the table
     prompt_model prompt;
-    const config_strings *aliases; // borrowed from the settings
-    versions versions;             // the loop's
-    atomic_uint context;           // tokens of a sequence that its workers take now; while there is
-                                   // none, the file's own number
+    const model_settings *source; // borrowed from the settings
+    versions versions;            // the loop's
+    atomic_uint context;          // tokens of a sequence that its workers take now; while there is
+                                  // none, the file's own number
 } served_model;
 
 typedef struct models {
@@ -33,6 +33,12 @@ status models_open(const router_settings *settings, models *m, error *failure);
 // One more model, as models_open adds them; what it borrows must outlive the table.
 status models_add(models *m, const model_settings *source, error *failure);
 void models_close(models *m); // zeroed is fine
+// Whether the versions in these settings, read again, would do for the models that run; a group of
+// `models` that is another one than before needs a restart and does not count. STATUS_BAD_CONFIG
+// names the key.
+status models_versions_check(const models *m, const router_settings *fresh, error *failure);
+// The settings that the models were opened with hold other versions now, which were checked.
+void models_versions_take(models *m);
 
 // By a name or an alias; NULL: there is none.
 const served_model *models_find(const models *m, slice name);

@@ -195,24 +195,12 @@ static void on_signal(void *context)
 
 // ---- reading the settings again -----------------------------------------------------------------
 
-static status reload_check(const void *fresh, error *failure)
+static status reload_check(const void *fresh, void *context, error *failure)
 {
     const router_settings *s = fresh;
-    versions unused;
     status result = fault_check(&s->faults, failure);
-    return result == STATUS_OK
-               ? versions_parse(&s->model.versions, (hash128){ 0 }, &unused, failure)
-               : result;
-}
-
-// Of router.model; where there is none the key has no effect.
-static void versions_reload(router *r)
-{
-    served_model *first = &r->models.items[0];
-    error failure;
-    if (r->settings->model.file[0])
-        CHECK(versions_parse(&r->settings->model.versions, first->prompt.identity.weights,
-                             &first->versions, &failure) == STATUS_OK);
+    return result == STATUS_OK ? models_versions_check(&((router *)context)->models, s, failure)
+                               : result;
 }
 
 // A live key holds its new value: what does not read it at the moment of use is told.
@@ -224,8 +212,6 @@ static void reload_apply(router *r, const char *key)
     } else if (strcmp(key, "faults") == 0) {
         fault_disarm_all();
         CHECK(fault_arm(&r->settings->faults, &failure) == STATUS_OK);
-    } else if (strcmp(key, "policy.versions") == 0) {
-        versions_reload(r);
     }
 }
 
@@ -251,6 +237,7 @@ static void on_hangup(void *context)
         log_error("router", "reload refused, nothing changed: %s", failure.text);
         return;
     }
+    models_versions_take(&r->models);
     gate_reload(r->gate);
     log_info("router", "reload done");
     dispatcher_on_changed(r); // limits may have grown

@@ -115,9 +115,11 @@ static const config_key model_keys[] = {
 // clang-format on
 static const config_section model_section = { model_keys, sizeof model_keys / sizeof *model_keys };
 static const config_part model_part = { &model_section, 0 };
+static const char *const model_live_keys[] = { "versions", NULL };
 static const config_program model_row = { .parts = &model_part,
                                           .part_count = 1,
-                                          .settings_size = sizeof(model_settings) };
+                                          .settings_size = sizeof(model_settings),
+                                          .live = model_live_keys };
 
 static const config_list router_lists[] = {
     { "models", FIELD(further_models), &model_row, MODELS_MAX,

@@ -221,10 +221,10 @@ static void append_served(const router *r, const served_model *model, buffer *ou
     buffer_append_text(out, "{\"name\":");
     buffer_append_json(out, slice_of(model->prompt.identity.name));
     buffer_append_text(out, ",\"aliases\":[");
-    for (size_t i = 0; i < model->aliases->count; i++) {
+    for (size_t i = 0; i < model->source->aliases.count; i++) {
         if (i)
             buffer_append_byte(out, ',');
-        buffer_append_json(out, slice_of(model->aliases->items[i]));
+        buffer_append_json(out, slice_of(model->source->aliases.items[i]));
     }
     buffer_printf(out,
                   "],\"weights\":\"%s\",\"context\":%u,\"requests_waiting\":%zu,"

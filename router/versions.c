@@ -21,7 +21,7 @@ static bool half_parse(const char *text, uint64_t *half)
     return true;
 }
 
-static status version_parse(const char *text, version *v, error *failure)
+static status version_parse(const char *key, const char *text, version *v, error *failure)
 {
     char *end = NULL;
     bool right = strlen(text) > 33 && text[32] == ':' && half_parse(text, &v->weights.high) &&
@@ -29,13 +29,14 @@ static status version_parse(const char *text, version *v, error *failure)
     v->share = right ? strtod(text + 33, &end) : 0;
     if (right && end != text + 33 && *end == 0 && v->share >= 0 && v->share <= SHARE_MAX)
         return STATUS_OK;
-    return error_set(failure, STATUS_BAD_CONFIG, "policy.versions",
-                     "policy.versions has \"%.80s\"; right is the weights' 32 hex digits, a colon "
-                     "and a share such as 90",
-                     text);
+    return error_set(failure, STATUS_BAD_CONFIG, key,
+                     "%s has \"%.80s\"; right is the weights' 32 hex digits, a colon and a share "
+                     "such as 90",
+                     key, text);
 }
 
-status versions_parse(const config_strings *texts, hash128 own, versions *parsed, error *failure)
+status versions_parse(const char *key, const config_strings *texts, hash128 own, versions *parsed,
+                      error *failure)
 {
     double sum = 0;
     *parsed = (versions){ .own = own, .count = texts->count };
@@ -45,22 +46,21 @@ status versions_parse(const config_strings *texts, hash128 own, versions *parsed
         return STATUS_OK;
     }
     if (texts->count > VERSIONS_MAX)
-        return error_set(failure, STATUS_BAD_CONFIG, "policy.versions",
-                         "policy.versions has %zu entries; at most %d are allowed", texts->count,
+        return error_set(failure, STATUS_BAD_CONFIG, key,
+                         "%s has %zu entries; at most %d are allowed", key, texts->count,
                          VERSIONS_MAX);
     for (size_t i = 0; i < texts->count; i++) {
-        status result = version_parse(texts->items[i], &parsed->items[i], failure);
+        status result = version_parse(key, texts->items[i], &parsed->items[i], failure);
         if (result != STATUS_OK)
             return result;
         for (size_t k = 0; k < i; k++)
             if (hash128_equal(parsed->items[k].weights, parsed->items[i].weights))
-                return error_set(failure, STATUS_BAD_CONFIG, "policy.versions",
-                                 "policy.versions names %.32s twice", texts->items[i]);
+                return error_set(failure, STATUS_BAD_CONFIG, key, "%s names %.32s twice", key,
+                                 texts->items[i]);
         sum += parsed->items[i].share;
     }
     return sum > 0 ? STATUS_OK
-                   : error_set(failure, STATUS_BAD_CONFIG, "policy.versions",
-                               "policy.versions gives no version a share");
+                   : error_set(failure, STATUS_BAD_CONFIG, key, "%s gives no version a share", key);
 }
 
 bool versions_allow(const versions *v, hash128 weights)

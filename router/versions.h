@@ -25,9 +25,10 @@ typedef struct versions {
     version items[VERSIONS_MAX];
 } versions;
 
-// "HEX:SHARE" each. STATUS_BAD_CONFIG and a sentence for anything else, more than VERSIONS_MAX, one
-// named twice, or shares that are all 0.
-status versions_parse(const config_strings *texts, hash128 own, versions *parsed, error *failure);
+// "HEX:SHARE" each. STATUS_BAD_CONFIG and a sentence that names the settings' `key` for anything
+// else, more than VERSIONS_MAX, one named twice, or shares that are all 0.
+status versions_parse(const char *key, const config_strings *texts, hash128 own, versions *parsed,
+                      error *failure);
 // Whether workers of these weights may join: the router's own, and all that are listed.
 bool versions_allow(const versions *v, hash128 weights);
 // The version for a new request among those that are marked: their shares divide [0, 1), and `draw`

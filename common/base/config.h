@@ -61,7 +61,7 @@ typedef struct config_program config_program;
 typedef struct config_list {
     const char *name;          // at the top of the file, without a dot
     size_t offset;             // of a config_rows in the settings struct
-    const config_program *row; // the keys of one group; of it only parts, part_count and settings_size count
+    const config_program *row; // the keys of one group; of it only parts, part_count, settings_size and live count
     size_t max;                // groups at most
     const char *help;          // a sentence
 } config_list;
@@ -73,7 +73,7 @@ struct config_program {
     size_t part_count;
     size_t settings_size;
     const char *const *live; // NULL-ended names of the keys that a running program takes again; NULL: none
-    const config_list *lists; // groups that may be there several times; they are never live
+    const config_list *lists; // groups that may be there several times; none comes or goes while the program runs
     size_t list_count;
 };
 
@@ -91,13 +91,15 @@ status config_open(const config_program *program, int argc, char **argv, void *s
 // Reading everything again while the program runs (SIGHUP).
 typedef struct config_reload {
     // Of the fresh settings, before anything is taken: a failure leaves all as it was. NULL: no more checks.
-    status (*check)(const void *fresh, error *failure);
+    status (*check)(const void *fresh, void *context, error *failure);
     // A key has another value than before. `taken`: it is live and the new value holds; otherwise it needs a restart.
+    // A key of a list's group is called "NAME[i].key"; a list with other groups than before is told by its own name.
     void (*changed)(const char *key, bool taken, void *context);
     void *context;
 } config_reload;
-// config_open's work once more with the same arguments; the live keys that changed go into `settings`. Every key of
-// them must be read by the calling thread only. Errors as of config_open: nothing has changed then.
+// config_open's work once more with the same arguments; the live keys that changed go into `settings`, those of a list's
+// groups too where the group is the same one: at the same place, and all its other keys as before. Every live key must be
+// read by the calling thread only. Errors as of config_open: nothing has changed then.
 status config_read_again(const config_program *program, int argc, char **argv, void *settings,
                          const config_reload *reload, error *failure);
 // Free the strings inside.

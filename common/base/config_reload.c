@@ -1,5 +1,6 @@
 #include "base/config_internal.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 bool config_key_is_live(const config_program *program, const char *name)
@@ -32,9 +33,11 @@ static void field_swap(config_type type, void *left, void *right)
     memcpy(right, kept, size);
 }
 
+// `prefix` stands before the names that are told.
 static void section_take(const config_program *program, const config_part *part, void *settings,
-                         void *fresh, const config_reload *reload)
+                         void *fresh, const char *prefix, const config_reload *reload)
 {
+    char name[128];
     for (size_t k = 0; k < part->section->count; k++) {
         const config_key *key = &part->section->keys[k];
         char *old = (char *)settings + part->offset + key->offset;
@@ -44,22 +47,48 @@ static void section_take(const config_program *program, const config_part *part,
         bool live = config_key_is_live(program, key->name);
         if (live)
             field_swap(key->type, old, new);
-        reload->changed(key->name, live, reload->context);
+        snprintf(name, sizeof name, "%s%s", prefix, key->name);
+        reload->changed(name, live, reload->context);
     }
 }
 
-static void lists_compare(const config_program *program, const void *settings, const void *fresh,
-                          const config_reload *reload)
+// Whether two groups are the same but for what may change while the program runs.
+static bool group_is_same(const config_program *row, const char *old, const char *fresh)
 {
-    for (size_t i = 0; i < program->list_count; i++) {
-        buffer texts[2] = { { 0 }, { 0 } };
-        config_list_format(&program->lists[i], settings, &texts[0]);
-        config_list_format(&program->lists[i], fresh, &texts[1]);
-        if (!slice_equal(buffer_slice(&texts[0]), buffer_slice(&texts[1])))
-            reload->changed(program->lists[i].name, false, reload->context);
-        buffer_close(&texts[0]);
-        buffer_close(&texts[1]);
+    for (size_t p = 0; p < row->part_count; p++) {
+        const config_part *part = &row->parts[p];
+        for (size_t k = 0; k < part->section->count; k++) {
+            const config_key *key = &part->section->keys[k];
+            size_t offset = part->offset + key->offset;
+            if (!config_key_is_live(row, key->name) &&
+                field_changed(key, old + offset, fresh + offset))
+                return false;
+        }
     }
+    return true;
+}
+
+static void list_take(const config_list *list, void *settings, void *fresh,
+                      const config_reload *reload)
+{
+    const config_program *row = list->row;
+    config_rows *old = (config_rows *)((char *)settings + list->offset);
+    config_rows *new = (config_rows *)((char *)fresh + list->offset);
+    bool same = old->count == new->count;
+    char prefix[96];
+    for (size_t i = 0; i < old->count && i < new->count; i++) {
+        char *fields = (char *)old->items + i * row->settings_size;
+        char *others = (char *)new->items + i * row->settings_size;
+        if (!group_is_same(row, fields, others)) {
+            same = false;
+            continue;
+        }
+        snprintf(prefix, sizeof prefix, "%s[%zu].", list->name, i);
+        for (size_t p = 0; p < row->part_count; p++)
+            section_take(row, &row->parts[p], fields, others, prefix, reload);
+    }
+    if (!same)
+        reload->changed(list->name, false, reload->context);
 }
 
 status config_read_again(const config_program *program, int argc, char **argv, void *settings,
@@ -75,11 +104,11 @@ status config_read_again(const config_program *program, int argc, char **argv, v
         return result;
     }
     if (reload->check)
-        result = reload->check(fresh, failure);
+        result = reload->check(fresh, reload->context, failure);
     for (size_t p = 0; result == STATUS_OK && p < program->part_count; p++)
-        section_take(program, &program->parts[p], settings, fresh, reload);
-    if (result == STATUS_OK)
-        lists_compare(program, settings, fresh, reload);
+        section_take(program, &program->parts[p], settings, fresh, "", reload);
+    for (size_t i = 0; result == STATUS_OK && i < program->list_count; i++)
+        list_take(&program->lists[i], settings, fresh, reload);
     config_close(program, fresh);
     free(fresh);
     return result;

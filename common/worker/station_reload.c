@@ -20,8 +20,9 @@ const char *const station_live_keys[] = {
     NULL,
 };
 
-static status check(const void *fresh, error *failure)
+static status check(const void *fresh, void *context, error *failure)
 {
+    (void)context;
     return fault_check(&((const station_config *)fresh)->fault, failure);
 }
 

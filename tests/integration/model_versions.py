@@ -7,13 +7,14 @@ import json
 import os
 import re
 import signal
+import subprocess
 import sys
 import tempfile
 import threading
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from fakes import FakeCluster  # noqa: E402
-from cluster import check, main, run_parts  # noqa: E402
+from cluster import BUILD, check, main, run_parts  # noqa: E402
 
 
 class Versions(FakeCluster):
@@ -113,6 +114,59 @@ def a_version_that_is_gone(cluster, old, new):
     check(cluster.ask()[1]["error"]["code"] == "no_worker", "a share of 0 gets nothing new")
 
 
+class Further(FakeCluster):
+    """A router whose second model, "tiny", reads its versions from a file."""
+
+    def __init__(self, folder):
+        self.path, self.tiny = os.path.join(folder, "further.cfg"), os.path.join(folder, "tiny.gguf")
+        subprocess.run([os.path.join(BUILD, "tools", "tiny-model"), self.tiny], check=True)
+        self.write([])
+        super().__init__(router=["router.retry_budget=2s"])
+        command = self.router.popen.args[1:]
+        self.router.stop()
+        self.router = self.start("router", command + ["--config", self.path], name="router-with-models")
+        self.until("it answers", lambda: self.request("GET", "/health")[0] == 200)
+        self.own = [m for m in self.state()["models"] if m["name"] == "tiny"][0]["weights"]
+        self.other = "%016x%016x" % (int(self.own[:16], 16) + 1, int(self.own[16:], 16) + 1)  # as fake_worker.c makes them
+
+    def write(self, versions):
+        with open(self.path, "w") as f:
+            f.write(f'models = ({{ file = "{self.tiny}"; name = "tiny"; versions = {json.dumps(versions)}; }});')
+
+    def reload(self, versions, expected):
+        before = len(self.router.text())
+        self.write(versions)
+        self.router.kill(signal.SIGHUP)
+        self.until(f"the log says {expected}", lambda: expected in self.router.text()[before:])
+        return self.router.text()[before:]
+
+    def versions_of(self, model, count):
+        body = {"model": model, "prompt": "net " * 100, "max_tokens": 3, "ignore_eos": True}
+        return {self.json("POST", "/v1/completions", body)["system_fingerprint"] for _ in range(count)}
+
+
+def further_models(folder):
+    """The versions of a model of the list `models` are read again as those of router.model are, and touch no other model."""
+    with Further(folder) as cluster:
+        cluster.fake("decode", "main-1")
+        main = cluster.versions_of(cluster.model_name(), 1)
+        stranger = cluster.fake("decode", "stranger", wait=False, weights=1, model=cluster.tiny)
+        stranger.expected_death = True
+        check(stranger.popen.wait(10) == 6, "another version of tiny may not join by itself")
+        said = cluster.reload([f"{cluster.own}:1", f"{cluster.other}:0"], "reload done")
+        check("reload models[0].versions is taken" in said and "needs a restart" not in said, said)
+        for number, name in ((0, "tiny-old"), (1, "tiny-new")):
+            cluster.fake("decode", name, weights=number, numeric=number + 1, model=cluster.tiny)
+        old, new = "fp_" + cluster.own[:16], "fp_" + cluster.other[:16]
+        check(cluster.versions_of("tiny", 5) == {old}, "its own")
+        cluster.reload([f"{cluster.own}:0", f"{cluster.other}:1"], "reload done")
+        check(cluster.versions_of("tiny", 5) == {new}, "the other one")
+        check(cluster.versions_of(cluster.model_name(), 5) == main, "the first model is as before")
+        for wrong, sentence in (([f"{cluster.other}:0"], "models[0].versions gives no version a share"), (["x"], 'models[0].versions has "x"')):
+            check(sentence in cluster.reload(wrong, "reload refused, nothing changed: "), sentence)
+        check(cluster.versions_of("tiny", 5) == {new}, "it stays")
+
+
 def test():
     with tempfile.TemporaryDirectory() as folder, Versions(folder) as cluster:
         cluster.write('policy: { versions = ["nonsense"]; };')
@@ -125,6 +179,8 @@ def test():
                 cluster.fake("decode", f"{mark}-{i}", weights=number, numeric=number + 1)
         old, new = "fp_" + cluster.own[:16], "fp_" + cluster.other[:16]
         run_parts((the_split, each_stays_within_its_version, a_version_that_is_gone), cluster, old, new)
+    with tempfile.TemporaryDirectory() as folder:
+        further_models(folder)
 
 
 main(test)

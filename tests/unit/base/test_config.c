@@ -54,9 +54,11 @@ static const config_key backend_keys[] = {
 };
 static const config_section backend_section = { backend_keys, 3 };
 static const config_part backend_part = { &backend_section, 0 };
+static const char *const backend_live_keys[] = { "weight", NULL };
 static const config_program backend_program = { .parts = &backend_part,
                                                 .part_count = 1,
-                                                .settings_size = sizeof(backend_row) };
+                                                .settings_size = sizeof(backend_row),
+                                                .live = backend_live_keys };
 
 typedef struct settings {
     config_rows backends;
@@ -301,8 +303,9 @@ static void note_changed(const char *key, bool taken, void *context)
              "%s %s. ", key, taken ? "taken" : "kept");
 }
 
-static status refuse_weight_one(const void *fresh, error *failure)
+static status refuse_weight_one(const void *fresh, void *context, error *failure)
 {
+    (void)context;
     const settings *s = fresh;
     return s->http.weight == 1 ? error_set(failure, STATUS_BAD_CONFIG, "http.weight", "too heavy")
                                : STATUS_OK;
@@ -350,6 +353,38 @@ static void live_keys_are_taken_again_and_others_named(void **state)
 static const backend_row *backend(const settings *s, size_t i)
 {
     return &((const backend_row *)s->backends.items)[i];
+}
+
+static void live_keys_of_a_group_are_taken_again_where_it_is_the_same_group(void **state)
+{
+    (void)state;
+    char path[] = "/tmp/penstock-config-XXXXXX";
+    error failure;
+    settings s;
+    close(mkstemp(path));
+    open_defaults(&s);
+    const char *text = "backends = ({ name = \"a\"; }, { name = \"b\"; hosts = [\"x\"]; });";
+    assert_int_equal(config_load_text(&program, &s, "f", text, &failure), STATUS_OK);
+    text = "backends = ({ name = \"a\"; weight = 4; }, { name = \"b\"; hosts = [\"x\"]; weight = 5; });"
+           "http: { port = 4; };";
+    assert_int_equal(read_again(&s, path, text), STATUS_OK);
+    assert_string_equal(changed_keys, "http.port kept. backends[0].weight taken. backends[1].weight taken. ");
+    assert_int_equal(backend(&s, 0)->weight, 4);
+    assert_int_equal(backend(&s, 1)->weight, 5);
+    assert_string_equal(backend(&s, 1)->hosts.items[0], "x");
+    // Another group at its place, or one that comes or goes: the others still take what is theirs.
+    text = "backends = ({ name = \"a\"; weight = 6; }, { name = \"c\"; weight = 7; });";
+    assert_int_equal(read_again(&s, path, text), STATUS_OK);
+    assert_string_equal(changed_keys, "http.port kept. backends[0].weight taken. backends kept. ");
+    assert_int_equal(backend(&s, 0)->weight, 6);
+    assert_int_equal(backend(&s, 1)->weight, 5);
+    assert_string_equal(backend(&s, 1)->name, "b");
+    assert_int_equal(read_again(&s, path, "backends = ({ name = \"a\"; weight = 8; });"), STATUS_OK);
+    assert_string_equal(changed_keys, "http.port kept. backends[0].weight taken. backends kept. ");
+    assert_int_equal(s.backends.count, 2);
+    assert_int_equal(backend(&s, 0)->weight, 8);
+    config_close(&program, &s);
+    unlink(path);
 }
 
 static void a_list_of_groups_is_read_from_files_and_set(void **state)
@@ -415,6 +450,7 @@ int main(void)
         cmocka_unit_test(a_bad_command_line_is_one_sentence),
         cmocka_unit_test(what_print_config_prints_can_be_read_back),
         cmocka_unit_test(live_keys_are_taken_again_and_others_named),
+        cmocka_unit_test(live_keys_of_a_group_are_taken_again_where_it_is_the_same_group),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -31,7 +31,7 @@ __attribute__((unused)) static int fixture_open(void **state)
     if (models_add(&fixture_models, &source, &failure) != STATUS_OK)
         fail_msg("%s", failure.text);
     unlink(path);
-    fixture_models.items[0].aliases = &fixture_settings.model.aliases;
+    fixture_models.items[0].source = &fixture_settings.model;
     assert_int_equal(model_encoders_open(&fixture_models, &fixture_encoders), STATUS_OK);
     return 0;
 }

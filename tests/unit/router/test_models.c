@@ -112,11 +112,61 @@ static void a_template_of_its_own_takes_the_place_of_the_files(void **state)
     unlink(path);
 }
 
+// Settings with both models in the list `models`, and the versions of each.
+static router_settings settings_of(model_settings rows[2], config_strings *one, config_strings *two)
+{
+    rows[0] = source(0, "one", NULL, 0);
+    rows[1] = source(1, "two", NULL, 0);
+    rows[0].versions = *one;
+    rows[1].versions = *two;
+    return (router_settings){ .model = { .file = (char *)"" }, .further_models = { 2, rows } };
+}
+
+#define A "0000000000000001000000000000000a"
+#define B "0000000000000002000000000000000b"
+
+static void versions_are_read_again_for_every_model(void **state)
+{
+    (void)state;
+    error failure = { 0 };
+    models m = { 0 };
+    config_strings none = { 0 };
+    char *a[] = { (char *)A ":1" }, *b[] = { (char *)A ":0", (char *)B ":3" }, *bad[] = { (char *)"x" };
+    config_strings of_a = { 1, a }, of_b = { 2, b }, of_bad = { 1, bad };
+    model_settings rows[2], fresh_rows[2];
+    router_settings s = settings_of(rows, &none, &none), fresh;
+    assert_int_equal(models_open(&s, &m, &failure), STATUS_OK);
+    // Checked before anything is taken, each by its own name.
+    fresh = settings_of(fresh_rows, &of_a, &of_bad);
+    assert_int_equal(models_versions_check(&m, &fresh, &failure), STATUS_BAD_CONFIG);
+    assert_string_equal(failure.param, "models[1].versions");
+    fresh = settings_of(fresh_rows, &of_a, &of_b);
+    assert_int_equal(models_versions_check(&m, &fresh, &failure), STATUS_BAD_CONFIG);
+    assert_non_null(strstr(failure.text, "\"one\" and \"two\" have the same weights"));
+    fresh = settings_of(fresh_rows, &none, &of_b);
+    assert_int_equal(models_versions_check(&m, &fresh, &failure), STATUS_OK);
+    assert_int_equal(m.items[1].versions.count, 1);
+    // Groups in another order speak of the same models.
+    model_settings kept = fresh_rows[0];
+    fresh_rows[0] = fresh_rows[1];
+    fresh_rows[1] = kept;
+    assert_int_equal(models_versions_check(&m, &fresh, &failure), STATUS_OK);
+    rows[1].versions = of_b;
+    models_versions_take(&m);
+    assert_int_equal(m.items[0].versions.count, 1);
+    assert_true(hash128_equal(m.items[0].versions.items[0].weights,
+                              m.items[0].prompt.identity.weights));
+    assert_int_equal(m.items[1].versions.count, 2);
+    assert_ptr_equal(models_of_weights(&m, (hash128){ 11, 2 }), &m.items[1]);
+    models_close(&m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(requests_and_workers_find_their_model),
         cmocka_unit_test(what_two_models_share_is_refused),
+        cmocka_unit_test(versions_are_read_again_for_every_model),
         cmocka_unit_test(a_template_of_its_own_takes_the_place_of_the_files),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

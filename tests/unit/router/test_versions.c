@@ -16,7 +16,7 @@ static const bool all[VERSIONS_MAX] = { true, true, true };
 static status parse(const char *const *texts, size_t count, versions *v, error *failure)
 {
     config_strings strings = { count, (char **)texts };
-    return versions_parse(&strings, own, v, failure);
+    return versions_parse("policy.versions", &strings, own, v, failure);
 }
 
 static void without_a_list_there_is_the_own_version(void **state)
