@@ -210,11 +210,11 @@ double controller_break_even(const cost_curve *c, const step_facts *step, int32_
         return 0;
     double us = cost_curve_us(c, step->rows * (1 + g)) + step->rows * g * draft_us;
     double ratio = (us + step->fixed_us) / (base_us + step->fixed_us);
-    if (gain_of(1, g, ratio) <= 1)
+    if (gain_of(1, g, ratio) <= 1 + step->margin)
         return 1;
     for (int i = 0; i < 40; i++) {
         double middle = (low + high) / 2;
-        if (gain_of(middle, g, ratio) < 1)
+        if (gain_of(middle, g, ratio) < 1 + step->margin)
             low = middle;
         else
             high = middle;

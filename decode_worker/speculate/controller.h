@@ -96,7 +96,7 @@ double controller_gain(const cost_curve *c, const step_facts *step, const offer 
 // predicted gain: 1 where nothing was chosen.
 double controller_choose(const cost_curve *c, const step_facts *step, offer *offers, int32_t count);
 
-// The alpha from which g guesses for each sequence of the step gain something: break-even. 1 where
-// none does, 0 where the cost is unknown.
+// The alpha from which g guesses for each sequence of the step gain as much as the margin asks:
+// break-even. 1 where none does, 0 where the cost is unknown.
 double controller_break_even(const cost_curve *c, const step_facts *step, int32_t g,
                              double draft_us);

@@ -145,6 +145,11 @@ uint64_t draft_model_unshadowed(const draft_model *m)
     return m->unshadowed;
 }
 
+bool draft_model_has(const draft_model *m, int32_t slot)
+{
+    return m->shadows[slot].state != SHADOW_NONE;
+}
+
 bool draft_model_ready(const draft_model *m, int32_t slot)
 {
     return m->shadows[slot].state == SHADOW_READY;

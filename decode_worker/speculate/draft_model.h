@@ -30,6 +30,8 @@ uint64_t draft_model_unshadowed(const draft_model *m);
 
 // Compute one piece of a shadow's prompt; false: there is none to compute.
 bool draft_model_work(draft_model *m);
+// Whether the slot's sequence has a shadow, whose prompt may still be computed.
+bool draft_model_has(const draft_model *m, int32_t slot);
 // Whether guesses for the slot can be had now.
 bool draft_model_ready(const draft_model *m, int32_t slot);
 

@@ -42,11 +42,10 @@ static void acceptances_begin(speculation *p)
     acceptance *buckets = &p->buckets[0][0][0][0][0];
     for (size_t i = 0; i < sizeof p->buckets / sizeof *buckets; i++)
         buckets[i] = acceptance_begin(BUCKET_OUTCOMES);
-    for (int i = 0; i < SPECULATION_DRAFTERS; i++) {
-        p->total[i] = acceptance_begin(BUCKET_OUTCOMES);
+    for (int i = 0; i < SPECULATION_DRAFTERS; i++)
         for (int band = 0; band < DRAFT_BANDS; band++)
             p->all[i][band] = acceptance_begin(BUCKET_OUTCOMES);
-    }
+    speculation_tell_begin(p);
 }
 
 static status model_drafter_open(speculation *p, const engine_settings *settings_served,
@@ -60,7 +59,17 @@ static status model_drafter_open(speculation *p, const engine_settings *settings
     own.context = 0;
     own.chunk_tokens = own.step_tokens = p->settings->prompt_tokens;
     p->stats.drafter_count++;
-    return draft_model_open(&own, settings_served->model, served, &p->model, failure);
+    status result = draft_model_open(&own, settings_served->model, served, &p->model, failure);
+    if (result != STATUS_OK)
+        return result;
+    if (own.layers > 0)
+        snprintf(p->model_name, sizeof p->model_name, "its first %lld layers",
+                 (long long)own.layers);
+    else
+        snprintf(p->model_name, sizeof p->model_name, "%s",
+                 draft_model_facts(p->model)->model_name);
+    p->stats.drafters[MODEL].draft = p->model_name;
+    return STATUS_OK;
 }
 
 static status model_settings_check(const speculation_settings *s, bool alone, error *failure)
@@ -121,7 +130,7 @@ status speculation_open(const speculation_settings *settings,
     p->requests = calloc((size_t)p->slot_count, sizeof p->requests[0]);
     acceptances_begin(p);
     for (int i = 0; i < SPECULATION_DRAFTERS; i++)
-        p->stats.drafters[i].name = drafter_names[i];
+        p->stats.drafters[i] = (speculation_drafter){ .name = drafter_names[i], .draft = "" };
     if (p->slots && p->step && p->offers && p->requests)
         result =
             p->draft_tokens > 0 ? drafters_open(p, settings_served, served, failure) : STATUS_OK;
@@ -205,40 +214,7 @@ void speculation_end(speculation *p, int32_t slot, const int32_t *tokens, int32_
         draft_model_end(p->model, slot);
 }
 
-// ---- telling ----------------------------------------------------------------------------------
-
-void speculation_stats_of(const speculation *p, speculation_stats *stats)
-{
-    step_facts facts = speculation_facts(p, p->stats.batch > 0 ? p->stats.batch : 1);
-    *stats = p->stats;
-    stats->unshadowed = p->model ? draft_model_unshadowed(p->model) : 0;
-    stats->break_even = controller_break_even(&p->cost, &facts, 4, 0);
-    for (int i = 0; i < SPECULATION_DRAFTERS; i++) {
-        speculation_drafter *d = &stats->drafters[i];
-        d->alpha = acceptance_alpha(&p->total[i], 0, 0);
-        acceptance_interval(&p->total[i], &d->low, &d->high);
-    }
-}
-
-void speculation_sentence(const speculation *p, char text[200])
-{
-    speculation_stats s;
-    const speculation_drafter *best = NULL;
-    speculation_stats_of(p, &s);
-    for (int i = 0; i < SPECULATION_DRAFTERS; i++)
-        if (s.drafters[i].drafted > 0 && (!best || s.drafters[i].alpha > best->alpha))
-            best = &s.drafters[i];
-    if (s.drafter_count == 0)
-        snprintf(text, 200, "off: no drafter is configured");
-    else if (!best || s.break_even <= 0)
-        snprintf(text, 200, "waiting: nothing was guessed yet");
-    else
-        snprintf(
-            text, 200,
-            "%s (%s): about %.0f %% of the next tokens are guessed right, %.0f %% are needed at "
-            "batch %d",
-            s.on > 0.25 ? "on" : "off", best->name, 100 * best->alpha, 100 * s.break_even, s.batch);
-}
+// ---- what a step costs ------------------------------------------------------------------------
 
 step_facts speculation_facts(const speculation *p, int32_t rows)
 {
@@ -250,4 +226,11 @@ step_facts speculation_facts(const speculation *p, int32_t rows)
                          .fixed_us = p->context_us,
                          .limit_us = limit_us > 0 ? fmax(limit_us, STRETCH * plain_us) : 0,
                          .margin = MARGIN + MARGIN_UNSURE / sqrt(known) + MARGIN_ROW * (rows - 1) };
+}
+
+double speculation_round_us(const speculation *p, int32_t count)
+{
+    double us = draft_model_round_us(p->model, count > 0 ? count : 1);
+    double share = (double)draft_model_facts(p->model)->weight_bytes / (double)p->weight_bytes;
+    return us > 0 ? us : share * (cost_curve_us(&p->cost, 1) + p->context_us);
 }

@@ -34,26 +34,60 @@ typedef struct speculation_settings {
 extern const config_section speculation_config_section; // keys "speculate.*"
 
 #define SPECULATION_DRAFTERS 3 // ngram, suffix, model
+#define SPECULATION_SENTENCE_MAX 200
 
-// What one drafter has done since open.
+// What became of one answer in one step.
+typedef enum guess_state {
+    GUESS_ON,
+    GUESS_PROBING,  // guessed to see whether that pays again
+    GUESS_BELOW,    // off: the guess at hand is below break-even
+    GUESS_LOST,     // off: guesses seemed to pay, but of late they cost more than they brought
+    GUESS_LIMIT,    // off: the step would become longer than speculate.step allows
+    GUESS_PROMPTS,  // off: the step had rows of prompts
+    GUESS_NONE,     // off: there was no guess
+    GUESS_MEASURES, // off: what a step takes without guesses is not known, or measured again
+    GUESS_PAGES,    // off: the draft model, or the guess, found no page
+    GUESS_STATES
+} guess_state;
+// "on", "probing", "below_break_even", "lost", "limit", "prompts", "no_guess", "measuring", "pages"
+const char *guess_state_name(guess_state state);
+
+// What one drafter has done since open, for the answers of one class or of all.
 typedef struct speculation_drafter {
     const char *name;
+    const char *draft; // the draft model's name, or "its first 4 layers"; "": it guesses from texts
     uint64_t drafted, accepted, rejected; // tokens, tokens, guesses that ended with a wrong one
     uint64_t tried[DRAFT_MAX], right[DRAFT_MAX]; // by position in the guess
     double alpha, low, high;                     // now, and its interval of 95 %
+    double outcomes;                             // that stand behind alpha, about 1,000 at most
+    double expected;   // alpha of the guesses that it offers now; 0: it offered none yet
+    double break_even; // alpha that it needs at the batch of now; 1: none is enough, 0: unknown
+    double below_s;    // of a class: seconds of steps that what it offers has been below it
 } speculation_drafter;
 
-typedef struct speculation_stats {
+// Answers of one class. What is "of late" is so of about the last 1,000 steps.
+typedef struct speculation_class {
     speculation_drafter drafters[SPECULATION_DRAFTERS];
-    int drafter_count;            // that are on
-    uint64_t steps_on, steps_off; // of steps that generated and had no prompts
-    uint64_t steps_probing;       // of steps_on
-    uint64_t steps_prompts;       // beside prompts
-    double break_even;            // the alpha that guesses of 4 need at the batch of now
-    int32_t batch;                // rows without guesses of the last step
-    double gain;                  // predicted for the last step: 1 is none
-    double on;                    // share of the last steps that had guesses, about 32
-    uint64_t unshadowed;          // sequences for which the draft model had no room
+    uint64_t rows[GUESS_STATES]; // answers, each counted in each of its steps
+    double shares[GUESS_STATES]; // of these, of late; all 0: there were none
+    double tokens_per_step;      // of an answer, of late
+    double tokens_per_s;         // of all answers together, of late
+    double gained_per_s;         // tokens_per_s beyond what steps without guesses would have drawn
+    guess_state now;             // what most answers are in
+} speculation_class;
+
+typedef struct speculation_stats {
+    speculation_drafter drafters[SPECULATION_DRAFTERS]; // for all classes
+    speculation_class classes[SEQUENCE_CLASSES]; // of answers for which something may be guessed
+    int drafter_count;                           // that are on
+    uint64_t steps_on, steps_off;                // of steps that generated and had no prompts
+    uint64_t steps_probing;                      // of steps_on
+    uint64_t steps_prompts;                      // beside prompts
+    double break_even;   // the alpha that guesses from texts need at the batch of now
+    int32_t batch;       // rows without guesses of the last step
+    double gain;         // predicted for the last step: 1 is none
+    double on;           // share of the last steps that had guesses, about 32
+    uint64_t unshadowed; // sequences for which the draft model had no room
 } speculation_stats;
 
 // `served` outlives it and was opened with `settings_served`. Errors: STATUS_NO_MEMORY, and
@@ -87,5 +121,8 @@ void speculation_guess(speculation *p, engine *e, const speculation_item *items,
 void speculation_learn(speculation *p, const engine_report *report);
 
 void speculation_stats_of(const speculation *p, speculation_stats *stats);
-// One sentence for people: whether it is on, and why.
-void speculation_sentence(const speculation *p, char text[200]);
+// One sentence for people: whether guesses are on, and why; of the class with the most answers, and
+// of one class ("" where it had no answers).
+void speculation_sentence(const speculation *p, char text[SPECULATION_SENTENCE_MAX]);
+void speculation_class_sentence(const speculation_stats *stats, sequence_class class,
+                                char text[SPECULATION_SENTENCE_MAX]);

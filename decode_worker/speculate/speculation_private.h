@@ -1,5 +1,5 @@
-// Inside speculation: its state, shared by speculation.c (open, slots, what it tells) and
-// speculation_step.c (guessing and learning). Nobody else includes this.
+// Inside speculation: its state, shared by speculation.c (open, slots), speculation_step.c
+// (guessing and learning) and speculation_tell.c (what it tells). Nobody else includes this.
 #pragma once
 
 #include "decode_worker/speculate/speculation.h"
@@ -26,14 +26,28 @@ typedef struct guess_offer {
     speculation_item item;
     int drafter;   // -1: none
     int32_t could; // tokens that it may guess, whether that pays or not
+    int32_t given; // tokens that the engine took
+    bool lost;     // its ledger says that guesses lose
+    guess_state state;
     draft draft;
 } guess_offer;
+
+// What is told of the answers of one class. Sums: with each step what was before counts less.
+typedef struct guess_tale {
+    int32_t step[GUESS_STATES];                    // answers of the step under way
+    double late[GUESS_STATES], soon[GUESS_STATES]; // about 1,000 and 32 steps
+    double us, answers, tokens, gained;            // about 1,000
+    acceptance outcomes[SPECULATION_DRAFTERS];
+    double expected[SPECULATION_DRAFTERS]; // alpha of what is offered; 0: nothing was
+    double below_us[SPECULATION_DRAFTERS];
+} guess_tale;
 
 struct speculation {
     const speculation_settings *settings;
     int32_t slot_count, draft_tokens;
     void *texts[TEXTS];      // drafters; NULL: off
     draft_model *model;      // NULL: none
+    char model_name[64];     // for people
     guess_slot *slots;       // [slot_count]
     guess_offer *step;       // [slot_count] of the step under way
     offer *offers;           // [slot_count]
@@ -50,10 +64,26 @@ struct speculation {
     bool modelled;           // the small model guessed for the step under way
     uint64_t since_probe, since_plain; // steps
     int32_t probe_length;              // of the next probe: 1, 2, 4, 8 in turn
-    acceptance all[SPECULATION_DRAFTERS][DRAFT_BANDS], total[SPECULATION_DRAFTERS];
+    acceptance all[SPECULATION_DRAFTERS][DRAFT_BANDS];
     acceptance buckets[SPECULATION_DRAFTERS][DRAFT_BANDS][SEQUENCE_CLASSES][TEMPERATURES][BATCHES];
+    guess_tale tales[SEQUENCE_CLASSES];
     speculation_stats stats;
 };
 
 // What the controller must know of a step of `rows` rows.
 step_facts speculation_facts(const speculation *p, int32_t rows);
+// The small model's round for `count` sequences, before it was measured: by the bytes that it
+// reads.
+double speculation_round_us(const speculation *p, int32_t count);
+
+// ---- speculation_tell.c -----------------------------------------------------------------------
+
+void speculation_tell_begin(speculation *p);
+// What the answers of the coming step are in: all beside prompts, or as was chosen and given.
+void speculation_tell_prompts(speculation *p, const speculation_item *items, int32_t count);
+void speculation_tell_step(speculation *p, const step_facts *facts, bool plain);
+// Of `drafted` tokens that a drafter guessed for an answer the first `accepted` were drawn.
+void speculation_tell_outcome(speculation *p, sequence_class class, int drafter, int32_t drafted,
+                              int32_t accepted);
+// The step is done.
+void speculation_tell_report(speculation *p, const engine_report *report);

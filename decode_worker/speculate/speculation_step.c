@@ -100,40 +100,34 @@ static void probe(speculation *p, int32_t rows)
     }
 }
 
-// The small model's round for `count` sequences, before it was measured: by the bytes that it
-// reads.
-static double model_round_us(const speculation *p, int32_t count)
-{
-    double us = draft_model_round_us(p->model, count > 0 ? count : 1);
-    double share = (double)draft_model_facts(p->model)->weight_bytes / (double)p->weight_bytes;
-    return us > 0 ? us : share * (cost_curve_us(&p->cost, 1) + p->context_us);
-}
-
 // What is offered for one sequence: the text's guess, which is there, or the model's, which is made
 // only if it is chosen; whichever gains more alone.
 static offer offer_make(speculation *p, guess_offer *o, const step_facts *facts, int32_t models)
 {
     offer text = { 0 }, model = { 0 };
     o->drafter = -1;
-    o->could = 0;
+    o->could = o->given = 0;
+    o->lost = false;
     if (o->item.slot < 0)
         return text;
     text.alpha = guess_text(p, o);
     text.count = o->could = o->drafter >= 0 ? o->draft.count : 0;
-    if (ledger_loses(ledger_of(p, false, facts->rows)))
+    o->lost = ledger_loses(ledger_of(p, false, facts->rows));
+    if (o->lost)
         text.count = 0;
     if (!p->model || !draft_model_ready(p->model, o->item.slot))
         return text;
     guess_offer other = { .item = o->item };
     model.alpha = alpha_of(p, &other, MODEL);
     model.count = (int32_t)p->settings->tokens;
-    model.draft_us = model_round_us(p, models) / models;
+    model.draft_us = speculation_round_us(p, models) / models;
     bool loses = ledger_loses(ledger_of(p, true, facts->rows));
     if (text.count > 0 && (loses || controller_gain(&p->cost, facts, &text) >=
                                         controller_gain(&p->cost, facts, &model)))
         return text;
     o->drafter = MODEL;
     o->could = model.count;
+    o->lost = loses;
     model.count = loses ? 0 : model.count;
     return model;
 }
@@ -164,12 +158,12 @@ static void model_guess(speculation *p)
 static void drafts_give(speculation *p, engine *e)
 {
     for (int32_t i = 0; i < p->step_count; i++) {
-        const guess_offer *o = &p->step[i];
+        guess_offer *o = &p->step[i];
         int32_t chosen = p->offers[i].chosen;
         chosen = chosen < o->draft.count ? chosen : o->draft.count;
-        if (o->drafter >= 0 && chosen > 0 &&
-            engine_sequence_draft(e, o->item.sequence, o->draft.tokens, chosen) > 0)
-            p->guessed = true;
+        if (o->drafter >= 0 && chosen > 0)
+            o->given = engine_sequence_draft(e, o->item.sequence, o->draft.tokens, chosen);
+        p->guessed = p->guessed || o->given > 0;
     }
 }
 
@@ -188,7 +182,8 @@ static bool model_may_pay(const speculation *p, int32_t rows)
     if (!p->model || rows < 1 || p->settings->fixed > 0)
         return p->model != NULL;
     step_facts facts = speculation_facts(p, rows);
-    return controller_break_even(&p->cost, &facts, 4, model_round_us(p, rows) / rows) < 0.95 ||
+    return controller_break_even(&p->cost, &facts, 4, speculation_round_us(p, rows) / rows) <
+               0.95 ||
            !cost_curve_knows(&p->cost, 2 * rows);
 }
 
@@ -211,6 +206,8 @@ void speculation_guess(speculation *p, engine *e, const speculation_item *items,
     p->stats.gain = 1;
     if (model_may_pay(p, count))
         speculation_work(p);
+    if (prompts)
+        speculation_tell_prompts(p, items, count);
     if (prompts || p->stats.drafter_count == 0 || count > p->slot_count)
         return;
     for (int32_t i = 0; p->model && i < count; i++)
@@ -236,6 +233,7 @@ void speculation_guess(speculation *p, engine *e, const speculation_item *items,
         probe(p, count);
     model_guess(p);
     drafts_give(p, e);
+    speculation_tell_step(p, &facts, plain);
 }
 
 // ---- learning ---------------------------------------------------------------------------------
@@ -243,21 +241,13 @@ void speculation_guess(speculation *p, engine *e, const speculation_item *items,
 static void outcome_learn(speculation *p, const guess_offer *o, int32_t drafted, int32_t accepted)
 {
     int d = o->drafter, band = d == MODEL ? 0 : o->draft.band;
-    speculation_drafter *s = &p->stats.drafters[d];
-    acceptance_add(&p->total[d], drafted, accepted);
     acceptance_add(&p->all[d][band], drafted, accepted);
     guess_slot *slot = &p->slots[o->item.slot];
     acceptance_add(&p->buckets[d][band][slot->class][slot->temperature][p->batch], drafted,
                    accepted);
     acceptance_add(&slot->bands[slot_band(d, band)], drafted, accepted);
     slot->guesses[slot_band(d, band)]++;
-    s->drafted += (uint64_t)drafted;
-    s->accepted += (uint64_t)accepted;
-    s->rejected += accepted < drafted;
-    for (int32_t i = 0; i < drafted && i <= accepted; i++) {
-        s->tried[i]++;
-        s->right[i] += i < accepted;
-    }
+    speculation_tell_outcome(p, slot->class, d, drafted, accepted);
 }
 
 // Probes are not counted: they are not made because they would gain something.
@@ -300,6 +290,7 @@ void speculation_learn(speculation *p, const engine_report *report)
         if (drafted > 0)
             outcome_learn(p, &p->step[i], drafted, accepted);
     }
+    speculation_tell_report(p, report);
     p->since_plain = p->guessed ? p->since_plain + 1 : 0;
     p->step_count = 0;
     p->guessed = p->probing = false;

@@ -174,6 +174,103 @@ static void what_it_counts_adds_up(void **state)
     worker_end(&w);
 }
 
+// Every other answer is of the batch class. Each step of each answer is counted once, in its class.
+static void what_it_counts_by_class_adds_up(void **state)
+{
+    fixture *f = *state;
+    worker w = worker_begin("auto", 24);
+    sequence_request requests[CROWD];
+    speculation_stats s;
+    run runs[CROWD];
+    uint64_t rows = 0, drafted = 0, accepted = 0, steps = 0;
+    worker_open(&w);
+    for (int i = 0; i < CROWD; i++) {
+        requests[i] = f->requests[i];
+        requests[i].class = i % 2 ? SEQUENCE_BATCH : SEQUENCE_INTERACTIVE;
+    }
+    for (int round = 0; round < 4; round++)
+        serve(&w, requests, CROWD, runs);
+    speculation_stats_of(w.speculation, &s);
+    for (int c = 0; c < SEQUENCE_CLASSES; c++) {
+        const speculation_class *of = &s.classes[c];
+        double sum = 0;
+        for (int k = 0; k < GUESS_STATES; k++) {
+            rows += of->rows[k];
+            sum += of->shares[k];
+        }
+        for (int d = 0; d < SPECULATION_DRAFTERS; d++) {
+            drafted += of->drafters[d].drafted;
+            accepted += of->drafters[d].accepted;
+            assert_true(of->drafters[d].low <= of->drafters[d].alpha);
+            assert_true(of->drafters[d].break_even == s.drafters[d].break_even);
+        }
+        assert_true(fabs(sum - 1) < 1e-9);
+        assert_true(of->tokens_per_step >= 1 && of->tokens_per_s > 0);
+        assert_true(of->gained_per_s < of->tokens_per_s);
+    }
+    for (int d = 0; d < SPECULATION_DRAFTERS; d++) {
+        drafted -= s.drafters[d].drafted;
+        accepted -= s.drafters[d].accepted;
+        steps += s.drafters[d].accepted;
+    }
+    assert_true(drafted == 0 && accepted == 0);
+    // All tokens but the first one of each answer are drawn by such a row or are right guesses.
+    assert_int_equal(rows + steps, 4 * CROWD * (ANSWER - 1));
+    worker_end(&w);
+}
+
+static void its_sentences_say_why(void **state)
+{
+    (void)state;
+    speculation_stats s = { .batch = 16, .drafter_count = 3 };
+    speculation_class *c = &s.classes[SEQUENCE_BATCH];
+    speculation_drafter *d = &c->drafters[2];
+    char text[SPECULATION_SENTENCE_MAX];
+    for (int i = 0; i < SPECULATION_DRAFTERS; i++)
+        c->drafters[i] = (speculation_drafter){ .name = i ? "suffix" : "ngram", .draft = "" };
+    speculation_class_sentence(&s, SEQUENCE_BATCH, text);
+    assert_string_equal(text, "");
+    *c = (speculation_class){ .tokens_per_step = 1, .now = GUESS_BELOW };
+    c->drafters[0] = (speculation_drafter){ .name = "ngram", .draft = "", .expected = 0.3 };
+    *d = (speculation_drafter){
+        .name = "model", .draft = "small", .expected = 0.48, .break_even = 0.71
+    };
+    const struct {
+        double expected, break_even;
+        guess_state now;
+        const char *sentence;
+    } cases[] = {
+        { 0.48, 0.71, GUESS_BELOW,
+          "off: alpha 0.48 < 0.71 needed at batch 16 (guesses from small; the usual rule of thumb "
+          "is 0.6)" },
+        { 0.48, 1, GUESS_BELOW,
+          "off: at batch 16 no guess would pay, however sure (alpha 0.48 from small; the usual "
+          "rule of thumb is 0.6)" },
+        { 0.72, 0.71, GUESS_BELOW,
+          "off: alpha 0.72 is too near the 0.71 needed at batch 16 (guesses from small)" },
+        { 0.72, 0.71, GUESS_PROMPTS,
+          "off for now: prompts are computed in the same steps, and beside them nothing is "
+          "guessed" },
+        { 0.8, 0.71, GUESS_ON,
+          "on: alpha 0.81, 0.71 needed at batch 16 (guesses from small); 2.50 tokens a step, 40.0 "
+          "tokens/s where it would be 25.0" },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        d->expected = cases[i].expected;
+        d->break_even = cases[i].break_even;
+        d->alpha = 0.81;
+        d->outcomes = 100;
+        c->now = cases[i].now;
+        c->tokens_per_step = 2.5;
+        c->tokens_per_s = 40;
+        c->gained_per_s = 15;
+        speculation_class_sentence(&s, SEQUENCE_BATCH, text);
+        assert_string_equal(text, cases[i].sentence);
+    }
+    for (int k = 0; k < GUESS_STATES; k++)
+        assert_true(strlen(guess_state_name((guess_state)k)) < 24);
+}
+
 static void an_answer_that_was_given_before_takes_fewer_steps(void **state)
 {
     fixture *f = *state;
@@ -293,6 +390,7 @@ static void sequences_without_a_shadow_are_served_all_the_same(void **state)
     serve_expect_truth(&w, f, 0, CROWD);
     speculation_stats_of(w.speculation, &s);
     assert_true(s.unshadowed > 0);
+    assert_true(s.classes[SEQUENCE_INTERACTIVE].rows[GUESS_PAGES] > 0);
     worker_end(&w);
 }
 
@@ -338,6 +436,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(b071_answers_are_the_same_with_every_drafter),
         cmocka_unit_test(what_it_counts_adds_up),
+        cmocka_unit_test(what_it_counts_by_class_adds_up),
+        cmocka_unit_test(its_sentences_say_why),
         cmocka_unit_test(an_answer_that_was_given_before_takes_fewer_steps),
         cmocka_unit_test(without_drafters_or_room_it_is_off),
         cmocka_unit_test(no_more_slots_than_sequences),
