@@ -1,6 +1,7 @@
 #include "decode_worker/decode.h"
 
 #include "base/clock.h"
+#include "decode_worker/guesses_report.h"
 #include "decode_worker/migrate.h"
 #include "worker/ticket.h"
 
@@ -30,6 +31,7 @@ typedef struct decode_own {
     speculation_item *items; // [max_sequences] of the step that comes
     uint64_t shown_us;       // when the page was told
     uint64_t unshadowed;     // told already
+    guesses_warned warned;
 } decode_own;
 
 #define SHOW_US 250000
@@ -78,33 +80,14 @@ static void closing(station *s, job *j)
 static void guesses_show(station *s, uint64_t now_us)
 {
     decode_own *own = s->own;
-    speculation_stats stats;
     if (now_us - own->shown_us < SHOW_US)
         return;
     own->shown_us = now_us;
-    speculation_stats_of(own->speculation, &stats);
-    worker_guesses *shown = &s->state.guesses;
-    *shown = (worker_guesses){ .steps_on = stats.steps_on - stats.steps_probing,
-                               .steps_probing = stats.steps_probing,
-                               .steps_off = stats.steps_off,
-                               .steps_prompts = stats.steps_prompts,
-                               .break_even = stats.break_even };
-    for (int i = 0; i < SPECULATION_DRAFTERS; i++) {
-        const speculation_drafter *d = &stats.drafters[i];
-        if (d->drafted > 0)
-            shown->drafters[shown->drafter_count++] =
-                (worker_drafter){ .name = d->name,
-                                  .right = d->accepted,
-                                  .wrong = d->rejected,
-                                  .behind = d->drafted - d->accepted - d->rejected,
-                                  .alpha = d->alpha,
-                                  .low = d->low,
-                                  .high = d->high };
-    }
-    speculation_sentence(own->speculation, shown->sentence);
-    for (; own->unshadowed < stats.unshadowed; own->unshadowed++)
+    uint64_t unshadowed = guesses_report(own->speculation, &s->state.guesses);
+    for (; own->unshadowed < unshadowed; own->unshadowed++)
         page_fallback(s->page, "guesses", "pages");
-    page_guesses_show(s->page, shown);
+    page_guesses_show(s->page, engine_facts_of(s->engine)->model_name, &s->state.guesses);
+    guesses_warn(&s->state.guesses, &own->warned);
 }
 
 static bool idle(station *s)

@@ -243,29 +243,6 @@ static void credits_follow(registry_worker *w, const Penstock__WorkerBeat *b)
         w->token_credits = b->token_credits;
 }
 
-static void guesses_take(registry_guesses *to, const Penstock__Guesses *from)
-{
-    *to = (registry_guesses){ 0 };
-    if (!from)
-        return;
-    snprintf(to->sentence, sizeof to->sentence, "%s", from->sentence);
-    to->break_even = from->break_even;
-    to->steps_on = from->steps_on;
-    to->steps_probing = from->steps_probing;
-    to->steps_off = from->steps_off;
-    for (size_t i = 0; i < from->n_drafters; i++) {
-        const Penstock__Drafter *d = from->drafters[i];
-        registry_drafter *known = &to->drafters[to->drafter_count++];
-        snprintf(known->name, sizeof known->name, "%s", d->name);
-        known->right = d->right;
-        known->wrong = d->wrong;
-        known->behind = d->behind;
-        known->alpha = d->alpha;
-        known->low = d->low;
-        known->high = d->high;
-    }
-}
-
 static void on_beat(registry *r, registry_worker *w, const Penstock__WorkerBeat *b)
 {
     uint64_t now = clock_now_us();
@@ -291,7 +268,7 @@ static void on_beat(registry *r, registry_worker *w, const Penstock__WorkerBeat 
         .handoff_gbps = b->handoff_gbps,
     };
     snprintf(w->beat.transport, sizeof w->beat.transport, "%s", b->transport);
-    guesses_take(&w->beat.guesses, b->guesses);
+    guesses_take(b->guesses, &w->beat.guesses);
     w->beat_us = now;
     w->healthy = b->healthy;
     w->draining = b->draining;

@@ -9,6 +9,7 @@
 #pragma once
 
 #include "base/hash.h"
+#include "net/guesses.h"
 #include "net/http_loop.h"
 #include "net/mailbox.h"
 #include "net/message.h"
@@ -25,20 +26,6 @@ typedef enum registry_state {
     REGISTRY_SUSPECT, // gets no new work until it speaks again
 } registry_state;
 
-// What a worker says of guessed tokens; see Guesses in proto/cluster.proto. sentence "": nothing.
-typedef struct registry_drafter {
-    char name[16];
-    uint64_t right, wrong, behind;
-    double alpha, low, high;
-} registry_drafter;
-typedef struct registry_guesses {
-    char sentence[MESSAGE_SENTENCE_MAX];
-    double break_even;
-    uint64_t steps_on, steps_probing, steps_off;
-    registry_drafter drafters[MESSAGE_DRAFTERS_MAX];
-    size_t drafter_count;
-} registry_guesses;
-
 // What a heartbeat said last; see WorkerBeat in proto/cluster.proto.
 typedef struct registry_beat {
     uint64_t pages_free, pages_held, pages_quarantined;
@@ -48,7 +35,7 @@ typedef struct registry_beat {
     uint64_t preemptions, handoff_bytes, handoff_failures;
     double handoff_gbps;
     char transport[32];
-    registry_guesses guesses;
+    guesses guesses;
 } registry_beat;
 
 // One incarnation of a worker, open for reading. Only the registry writes what the worker said;

@@ -4,6 +4,7 @@
 #include "router/dispatcher.h"
 #include "router/gate.h"
 #include "router/pulse.h"
+#include "router/status_guesses.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -113,28 +114,6 @@ void status_api_metrics(http_request *http, void *context)
 
 // ---- /cluster ---------------------------------------------------------------------------------
 
-static void append_guesses(const registry_guesses *g, buffer *out)
-{
-    if (g->sentence[0] == '\0')
-        return;
-    buffer_append_text(out, ",\"guesses\":{\"sentence\":");
-    buffer_append_json(out, slice_of(g->sentence));
-    buffer_printf(out,
-                  ",\"break_even\":%.3f,\"steps_on\":%" PRIu64 ",\"steps_probing\":%" PRIu64
-                  ",\"steps_off\":%" PRIu64 ",\"drafters\":[",
-                  g->break_even, g->steps_on, g->steps_probing, g->steps_off);
-    for (size_t i = 0; i < g->drafter_count; i++) {
-        const registry_drafter *d = &g->drafters[i];
-        buffer_append_text(out, i > 0 ? ",{\"name\":" : "{\"name\":");
-        buffer_append_json(out, slice_of(d->name));
-        buffer_printf(out,
-                      ",\"right\":%" PRIu64 ",\"wrong\":%" PRIu64 ",\"behind\":%" PRIu64
-                      ",\"alpha\":%.3f,\"low\":%.3f,\"high\":%.3f}",
-                      d->right, d->wrong, d->behind, d->alpha, d->low, d->high);
-    }
-    buffer_append_text(out, "]}");
-}
-
 static void append_beat(const registry_worker *w, buffer *out)
 {
     const registry_beat *b = &w->beat;
@@ -151,7 +130,7 @@ static void append_beat(const registry_worker *w, buffer *out)
         b->prefill_tokens, b->decode_tokens, b->cached_tokens, b->preemptions, b->handoff_bytes,
         b->handoff_failures, b->handoff_gbps);
     buffer_append_json(out, slice_of(b->transport));
-    append_guesses(&b->guesses, out);
+    status_guesses_append(&b->guesses, out);
 }
 
 static void append_worker(const registry_worker *w, uint64_t now, buffer *out)

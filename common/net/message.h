@@ -21,6 +21,10 @@
 #define MESSAGE_BIASES_MAX 1024u           // in a ticket's sampling
 #define MESSAGE_TOP_MAX 20u                // alternatives of a token
 #define MESSAGE_DRAFTERS_MAX 4u
+#define MESSAGE_GUESS_CLASSES_MAX 2u
+#define MESSAGE_GUESS_STATES_MAX 12u
+#define MESSAGE_GUESS_POSITIONS_MAX 16u
+#define MESSAGE_GUESS_NAME_MAX 24u         // of a drafter, class or state, with its NUL
 #define MESSAGE_SENTENCE_MAX 200u          // with its NUL
 #define MESSAGE_MADE_MAX 128u              // tokens in a hand-over record, next_token aside
 

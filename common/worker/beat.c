@@ -16,36 +16,6 @@ static bool healthy(const worker *w, uint64_t now_us)
     return !w->state.has_work || now_us - w->progress_us < (uint64_t)w->settings->step_deadline_us;
 }
 
-// Room for what a beat says of guesses, as long as it is sent.
-typedef struct guesses_room {
-    Penstock__Guesses guesses;
-    Penstock__Drafter drafters[WORKER_DRAFTERS_MAX];
-    Penstock__Drafter *list[WORKER_DRAFTERS_MAX];
-} guesses_room;
-
-static void guesses_fill(const worker_guesses *g, guesses_room *room)
-{
-    penstock__guesses__init(&room->guesses);
-    room->guesses.sentence = (char *)g->sentence;
-    room->guesses.break_even = g->break_even;
-    room->guesses.steps_on = g->steps_on;
-    room->guesses.steps_probing = g->steps_probing;
-    room->guesses.steps_off = g->steps_off;
-    room->guesses.drafters = room->list;
-    for (size_t i = 0; i < g->drafter_count; i++) {
-        const worker_drafter *from = &g->drafters[i];
-        Penstock__Drafter *to = room->list[room->guesses.n_drafters++] = &room->drafters[i];
-        penstock__drafter__init(to);
-        to->name = (char *)from->name;
-        to->right = from->right;
-        to->wrong = from->wrong;
-        to->behind = from->behind;
-        to->alpha = from->alpha;
-        to->low = from->low;
-        to->high = from->high;
-    }
-}
-
 static void beat_fill(const worker *w, const worker_router *r, uint64_t now_us,
                       Penstock__WorkerBeat *beat, guesses_room *room)
 {
@@ -73,10 +43,7 @@ static void beat_fill(const worker *w, const worker_router *r, uint64_t now_us,
     beat->healthy = healthy(w, now_us);
     beat->transport = (char *)s->transport;
     beat->handoff_gbps = s->handoff_gbps;
-    if (s->guesses.sentence[0] != 0) {
-        guesses_fill(&s->guesses, room);
-        beat->guesses = &room->guesses;
-    }
+    beat->guesses = guesses_tell(&s->guesses, room);
     if (r->protocol == 1)
         return;
     beat->page_credits = credits_of(w->identity->pages, r->part.told);

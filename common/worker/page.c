@@ -28,9 +28,14 @@ enum {
     SPEC_FAILURES,
     SPEC_FALLBACKS,
     SPEC_GUESSES,
+    SPEC_GUESS_POSITIONS,
     SPEC_GUESS_STEPS,
+    SPEC_GUESS_ROWS,
     SPEC_GUESS_ALPHA,
     SPEC_GUESS_BREAK_EVEN,
+    SPEC_GUESS_STEP_TOKENS,
+    SPEC_GUESS_GAINED,
+    SPEC_GUESS_DRAFT,
     SPEC_READY,
     SPECS
 };
@@ -64,10 +69,15 @@ static const metrics_spec specs[SPECS] = {
     [SPEC_REFUSALS] = { "penstock_worker_refusals_total", METRICS_COUNTER, "Tickets that were not taken, by the status that says why.", { "reason", NULL }, NULL, 0 },
     [SPEC_FAILURES] = { "penstock_worker_failures_total", METRICS_COUNTER, "Tickets that were taken and given up, by the status that says why.", { "reason", NULL }, NULL, 0 },
     [SPEC_FALLBACKS] = { "penstock_worker_fallbacks_total", METRICS_COUNTER, "Things done in a worse way than planned: recompute (handoff), preemption (pages), transport (slow), guesses (pages: the draft model had none for a sequence).", { "kind", "reason", NULL }, NULL, 0 },
-    [SPEC_GUESSES] = { "penstock_worker_guesses_total", METRICS_COUNTER, "Tokens that were guessed and verified, by drafter and by what they were: right, wrong (the first one of a guess that was), behind (a wrong one, so they say nothing).", { "drafter", "result", NULL }, NULL, 0 },
+    [SPEC_GUESSES] = { "penstock_worker_guesses_total", METRICS_COUNTER, "Tokens that were guessed and verified, by drafter, class of the answer and what they were: right, wrong (the first one of a guess that was), behind (a wrong one, so they say nothing).", { "drafter", "class", "result" }, NULL, 0 },
+    [SPEC_GUESS_POSITIONS] = { "penstock_worker_guess_positions_total", METRICS_COUNTER, "Guessed tokens by drafter and by position in the guess, 1 to 16, where those before were right: tried, and of these right.", { "drafter", "position", "result" }, NULL, 0 },
     [SPEC_GUESS_STEPS] = { "penstock_worker_guess_steps_total", METRICS_COUNTER, "Steps that generated: on (with guesses), probing (with guesses to see whether they pay again), off (guesses would not pay, or there are none), prompts (the step had rows of prompts, beside which nothing is guessed).", { "state", NULL }, NULL, 0 },
-    [SPEC_GUESS_ALPHA] = { "penstock_worker_guess_alpha_ratio", METRICS_GAUGE, "Chance that a guessed token is right where those before it were, by drafter: estimate, and low and high of its interval of 95 %.", { "drafter", "bound", NULL }, NULL, 0 },
-    [SPEC_GUESS_BREAK_EVEN] = { "penstock_worker_guess_break_even_ratio", METRICS_GAUGE, "The chance from which guesses of 4 tokens gain something at the batch of the last step; 1: none does, 0: not known yet.", { NULL }, NULL, 0 },
+    [SPEC_GUESS_ROWS] = { "penstock_worker_guess_rows_total", METRICS_COUNTER, "Answers, each counted in each of its steps, by class: guessed for (on, probing), or why not: below_break_even, lost (of late guesses cost more than they brought), limit (speculate.step or engine.draft_tokens), prompts (in the step), no_guess, measuring (what a step takes without guesses), pages (none was left).", { "class", "state", NULL }, NULL, 0 },
+    [SPEC_GUESS_ALPHA] = { "penstock_worker_guess_alpha_ratio", METRICS_GAUGE, "Chance that a guessed token is right where those before it were, by drafter and class: estimate, low and high of its interval of 95 %, and expected of what is offered now.", { "drafter", "class", "bound" }, NULL, 0 },
+    [SPEC_GUESS_BREAK_EVEN] = { "penstock_worker_guess_break_even_ratio", METRICS_GAUGE, "The chance from which guesses of a drafter gain something at the batch of the last step; 1: none does, 0: not known yet.", { "drafter", NULL }, NULL, 0 },
+    [SPEC_GUESS_STEP_TOKENS] = { "penstock_worker_guess_tokens_per_step", METRICS_GAUGE, "Tokens by which an answer grows in a step, by class, in about the last 1,000 steps; 1 without guesses.", { "class", NULL }, NULL, 0 },
+    [SPEC_GUESS_GAINED] = { "penstock_worker_guess_gained_tokens_per_second", METRICS_GAUGE, "Tokens of answers a second beyond what there would be without guesses, by class, in about the last 1,000 steps; less than 0: they were lost.", { "class", NULL }, NULL, 0 },
+    [SPEC_GUESS_DRAFT] = { "penstock_worker_guess_draft_info", METRICS_GAUGE, "1, with the model that is served, the drafter, and the name of the model that guesses, where one does.", { "model", "drafter", "draft" }, NULL, 0 },
     [SPEC_READY] = { "penstock_worker_ready", METRICS_GAUGE, "1 where tickets can be taken now.", { NULL }, NULL, 0 },
 };
 // clang-format on
@@ -276,9 +286,12 @@ void page_failed(page *p, status reason)
     reason_add(p, SPEC_FAILURES, reason);
 }
 
-static metrics_series *labelled_twice(page *p, size_t spec, const char *first, const char *second)
+// Up to three labels.
+static metrics_series *series(page *p, size_t spec, const char *first, const char *second,
+                              const char *third)
 {
-    return metrics_series_of(p->registry, spec, (const char *const[]){ first, second, NULL });
+    return metrics_series_of(p->registry, spec,
+                             (const char *const[]){ first, second, third, NULL });
 }
 
 static void counter_show(metrics_series *series, uint64_t value)
@@ -286,22 +299,47 @@ static void counter_show(metrics_series *series, uint64_t value)
     metrics_add(series, (double)value - metrics_value(series));
 }
 
-void page_guesses_show(page *p, const worker_guesses *g)
+static void drafter_show(page *p, const char *model, const guesses_drafter *d)
 {
-    for (size_t i = 0; i < g->drafter_count; i++) {
-        const worker_drafter *d = &g->drafters[i];
-        counter_show(labelled_twice(p, SPEC_GUESSES, d->name, "right"), d->right);
-        counter_show(labelled_twice(p, SPEC_GUESSES, d->name, "wrong"), d->wrong);
-        counter_show(labelled_twice(p, SPEC_GUESSES, d->name, "behind"), d->behind);
-        metrics_set(labelled_twice(p, SPEC_GUESS_ALPHA, d->name, "estimate"), d->alpha);
-        metrics_set(labelled_twice(p, SPEC_GUESS_ALPHA, d->name, "low"), d->low);
-        metrics_set(labelled_twice(p, SPEC_GUESS_ALPHA, d->name, "high"), d->high);
+    metrics_set(series(p, SPEC_GUESS_BREAK_EVEN, d->name, NULL, NULL), d->break_even);
+    metrics_set(series(p, SPEC_GUESS_DRAFT, model, d->name, d->draft), 1);
+    for (size_t i = 0; i < d->positions; i++) {
+        char position[8];
+        snprintf(position, sizeof(position), "%zu", i + 1);
+        counter_show(series(p, SPEC_GUESS_POSITIONS, d->name, position, "tried"), d->tried[i]);
+        counter_show(series(p, SPEC_GUESS_POSITIONS, d->name, position, "right"), d->held[i]);
     }
+}
+
+static void class_show(page *p, const guesses_class *c)
+{
+    metrics_set(series(p, SPEC_GUESS_STEP_TOKENS, c->name, NULL, NULL), c->tokens_per_step);
+    metrics_set(series(p, SPEC_GUESS_GAINED, c->name, NULL, NULL), c->gained_per_s);
+    for (size_t i = 0; i < c->state_count; i++)
+        counter_show(series(p, SPEC_GUESS_ROWS, c->name, c->states[i].name, NULL),
+                     c->states[i].rows);
+    for (size_t i = 0; i < c->drafter_count; i++) {
+        const guesses_drafter *d = &c->drafters[i];
+        counter_show(series(p, SPEC_GUESSES, d->name, c->name, "right"), d->right);
+        counter_show(series(p, SPEC_GUESSES, d->name, c->name, "wrong"), d->wrong);
+        counter_show(series(p, SPEC_GUESSES, d->name, c->name, "behind"), d->behind);
+        metrics_set(series(p, SPEC_GUESS_ALPHA, d->name, c->name, "estimate"), d->alpha);
+        metrics_set(series(p, SPEC_GUESS_ALPHA, d->name, c->name, "low"), d->low);
+        metrics_set(series(p, SPEC_GUESS_ALPHA, d->name, c->name, "high"), d->high);
+        metrics_set(series(p, SPEC_GUESS_ALPHA, d->name, c->name, "expected"), d->expected);
+    }
+}
+
+void page_guesses_show(page *p, const char *model, const guesses *g)
+{
     counter_show(labelled(p, SPEC_GUESS_STEPS, "on"), g->steps_on);
     counter_show(labelled(p, SPEC_GUESS_STEPS, "probing"), g->steps_probing);
     counter_show(labelled(p, SPEC_GUESS_STEPS, "off"), g->steps_off);
     counter_show(labelled(p, SPEC_GUESS_STEPS, "prompts"), g->steps_prompts);
-    metrics_set(metrics_series_of(p->registry, SPEC_GUESS_BREAK_EVEN, NULL), g->break_even);
+    for (size_t i = 0; i < g->drafter_count; i++)
+        drafter_show(p, model, &g->drafters[i]);
+    for (size_t i = 0; i < g->class_count; i++)
+        class_show(p, &g->classes[i]);
 }
 
 void page_fallback(page *p, const char *kind, const char *reason)

@@ -50,8 +50,8 @@ void page_show(page *p, const worker_state *state, const handoff_stats *stats);
 // Step thread, rare: a reason is a status's name or one of a few words of ours.
 void page_refused(page *p, status reason);
 void page_failed(page *p, status reason);
-// Step thread, now and then: what guessing of tokens has done since the start, and what it expects.
-void page_guesses_show(page *p, const worker_guesses *g);
+// Step thread, now and then: what is told of guessed tokens, while this model is served.
+void page_guesses_show(page *p, const char *model, const guesses *g);
 // Something was done in a worse way than planned ("recompute", "preemption", "slow_transport").
 void page_fallback(page *p, const char *kind, const char *reason);
 // Append the table that deploy/METRICS.md shows.

@@ -17,6 +17,7 @@
 #include "base/config.h"
 #include "base/hash.h"
 #include "net/mailbox.h"
+#include "net/guesses.h"
 #include "net/message.h"
 
 typedef struct worker worker;
@@ -56,23 +57,6 @@ typedef struct worker_identity {
     uint16_t fabric_port;
 } worker_identity;
 
-#define WORKER_DRAFTERS_MAX MESSAGE_DRAFTERS_MAX
-
-// What guessing of tokens has done since the start, and what it expects.
-typedef struct worker_drafter {
-    const char *name;              // a constant
-    uint64_t right, wrong, behind; // tokens
-    double alpha, low, high;
-} worker_drafter;
-typedef struct worker_guesses {
-    worker_drafter drafters[WORKER_DRAFTERS_MAX]; // that have guessed
-    size_t drafter_count;
-    uint64_t steps_on, steps_probing, steps_off, steps_prompts;
-    double break_even;
-    char sentence[MESSAGE_SENTENCE_MAX]; // whether it is on and why, for people; "": there is no
-                                         // such thing here
-} worker_guesses;
-
 // What the step thread last knew of itself, for heartbeats and pages. Plain numbers, copied.
 typedef struct worker_state {
     uint64_t pages_free, pages_held, pages_quarantined;
@@ -83,7 +67,7 @@ typedef struct worker_state {
     uint64_t prefill_tokens, decode_tokens, cached_tokens;
     uint64_t preemptions, handoff_bytes, handoff_failures;
     bool has_work;
-    worker_guesses guesses;
+    guesses guesses; // of a decode worker
     char transport[32];
     double handoff_gbps;
 } worker_state;

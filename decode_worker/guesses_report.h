@@ -1,0 +1,18 @@
+// What speculation knows of itself, as it is told to routers, on the worker's page, and in the log.
+// Step thread.
+#pragma once
+
+#include "decode_worker/speculate/speculation.h"
+#include "net/guesses.h"
+
+// Fill `told`. Returns speculation_stats.unshadowed.
+uint64_t guesses_report(const speculation *p, guesses *told);
+
+// Of which drafter and class the log was told that they stay below break-even.
+typedef struct guesses_warned {
+    bool warned[MESSAGE_GUESS_CLASSES_MAX][MESSAGE_DRAFTERS_MAX];
+} guesses_warned;
+
+// Write a line where what a drafter offers has been below break-even for a minute of steps, and one
+// when answers go on with its guesses.
+void guesses_warn(const guesses *told, guesses_warned *before);
