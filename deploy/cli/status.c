@@ -106,6 +106,19 @@ static void models_print(const json_t *models)
     }
 }
 
+// Why guesses are on or off, for each class of answers on each worker that tells.
+static void guesses_print(const json_t *worker, int width)
+{
+    const json_t *told = json_object_get(worker, "guesses"), *class;
+    size_t i;
+    json_array_foreach(json_object_get(told, "classes"), i, class)
+    {
+        printf("  %-*s  guesses for %s answers are %s\n", width,
+               i == 0 ? cli_text(worker, "name") : "", cli_text(class, "name"),
+               cli_text(class, "sentence"));
+    }
+}
+
 static void router_print(const char *url, const look *l)
 {
     const json_t *workers = json_object_get(l->now, "workers"), *w, *alert;
@@ -140,6 +153,10 @@ static void router_print(const char *url, const look *l)
     json_array_foreach(workers, i, w)
     {
         worker_print(l, w, width);
+    }
+    json_array_foreach(workers, i, w)
+    {
+        guesses_print(w, width);
     }
 }
 
