@@ -231,16 +231,16 @@ static void place_note(exchange *x, const policy_plan *plan, const registry_work
 {
     router *r = x->dispatcher->router;
     timeline *t = exchange_timeline(x);
+    const char *model = exchange_model_name(x);
     uint64_t now = clock_now_us();
     if (plan->local != POLICY_LOCAL_NOT)
         router_metrics_add(r->metrics, ROUTER_METRIC_FALLBACKS, policy_local_name(plan->local),
-                           NULL, 1);
+                           model, 1);
     if (plan->mixed)
-        router_metrics_add(r->metrics, ROUTER_METRIC_FALLBACKS, "mixed_numeric_ids", NULL, 1);
+        router_metrics_add(r->metrics, ROUTER_METRIC_FALLBACKS, "mixed_numeric_ids", model, 1);
     if (x->attempt == 1) {
-        router_metrics_add(r->metrics, ROUTER_METRIC_VERSIONS, x->fingerprint, NULL, 1);
-        router_metrics_observe(r->metrics, ROUTER_METRIC_QUEUE_TIME,
-                               x->request->model->prompt.identity.name,
+        router_metrics_add(r->metrics, ROUTER_METRIC_VERSIONS, x->fingerprint, model, 1);
+        router_metrics_observe(r->metrics, ROUTER_METRIC_QUEUE_TIME, model,
                                (double)(now - x->call->queued_us) / 1e6);
     }
     if (!t)

@@ -67,7 +67,8 @@ void dispatcher_retry(dispatcher *d, exchange *x, const char *reason, uint64_t c
     dispatcher_enqueue(d, x);
     log_warn("request", "%s attempt %u failed reason %s received %zu cause \"%s\"", x->id,
              x->attempt, reason, x->stream.received.count, x->last_failure.text);
-    router_metrics_add(d->router->metrics, ROUTER_METRIC_RETRIES, reason, NULL, 1);
+    router_metrics_add(d->router->metrics, ROUTER_METRIC_RETRIES, reason,
+                       exchange_model_name(x), 1);
     if (x->deaths >= (uint64_t)d->router->settings->poison_deaths) {
         log_error("request",
                   "%s is poison: workers died with it deaths %u prompt_tokens %zu last %s", x->id,
@@ -137,7 +138,8 @@ static exchange *report_target(dispatcher *d, const registry_worker *w,
         stale = "other_worker";
     if (!stale)
         return x;
-    router_metrics_add(d->router->metrics, ROUTER_METRIC_STALE, stale, NULL, 1);
+    router_metrics_add(d->router->metrics, ROUTER_METRIC_STALE, stale,
+                       w->model->prompt.identity.name, 1);
     return NULL;
 }
 
@@ -342,7 +344,8 @@ static void on_failed(dispatcher *d, registry_worker *w, const message_request_i
         x->handoff_failures++;
     bool given_back = failure == STATUS_UNAVAILABLE && !refused && !x->moving;
     if (given_back && w->role == POLICY_DECODE) // it drained, and there was no room elsewhere
-        router_metrics_add(d->router->metrics, ROUTER_METRIC_MIGRATIONS, "recomputed", NULL, 1);
+        router_metrics_add(d->router->metrics, ROUTER_METRIC_MIGRATIONS, "recomputed",
+                           exchange_model_name(x), 1);
     // The worker that failed it holds nothing more of it: no Cancel is due there.
     exchange_share *share = x->decode.serial == w->serial ? &x->decode : &x->prefill;
     dispatcher_release(d, share);
@@ -367,8 +370,8 @@ static void on_handed_over(dispatcher *d, registry_worker *w, const Penstock__Ha
     if (t && first && m->attempt == t->attempts) { // also after the last token
         t->handed_over = clock_now_us();
         t->handed_over_bytes = m->bytes;
-        router_metrics_add(d->router->metrics, ROUTER_METRIC_HANDOFF_BYTES, NULL, NULL,
-                           (double)m->bytes);
+        router_metrics_add(d->router->metrics, ROUTER_METRIC_HANDOFF_BYTES,
+                           w->model->prompt.identity.name, NULL, (double)m->bytes);
         times_note(t, w, m->times);
     }
     exchange *x = exchange_find(d, m->request);

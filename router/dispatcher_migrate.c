@@ -84,7 +84,9 @@ void dispatcher_migrated(dispatcher *d, exchange *x, const char *result)
     double pause = (double)(clock_now_us() - x->last_token_us) / 1e6;
     x->moving = false;
     if (strcmp(result, "moved") == 0)
-        router_metrics_observe(d->router->metrics, ROUTER_METRIC_MIGRATION_PAUSE, NULL, pause);
+        router_metrics_observe(d->router->metrics, ROUTER_METRIC_MIGRATION_PAUSE,
+                               exchange_model_name(x), pause);
     log_info("request", "%s %s attempt %u pause_ms %.1f", x->id, result, x->attempt, pause * 1000);
-    router_metrics_add(d->router->metrics, ROUTER_METRIC_MIGRATIONS, result, NULL, 1);
+    router_metrics_add(d->router->metrics, ROUTER_METRIC_MIGRATIONS, result,
+                       exchange_model_name(x), 1);
 }

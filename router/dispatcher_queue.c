@@ -231,7 +231,8 @@ static void version_choose(round *r, exchange *x)
     if (chosen == SIZE_MAX)
         chosen = wanted; // nobody can serve it: the policy says so
     else if (chosen != wanted)
-        router_metrics_add(owner->metrics, ROUTER_METRIC_FALLBACKS, "other_version", NULL, 1);
+        router_metrics_add(owner->metrics, ROUTER_METRIC_FALLBACKS, "other_version",
+                           exchange_model_name(x), 1);
     x->weights = v->items[chosen].weights;
     versions_fingerprint(x->weights, x->fingerprint);
 }

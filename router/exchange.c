@@ -21,6 +21,11 @@ exchange *exchange_find(dispatcher *d, const message_request_id *id)
     return x;
 }
 
+const char *exchange_model_name(const exchange *x)
+{
+    return x->request->model->prompt.identity.name;
+}
+
 timeline *exchange_timeline(exchange *x)
 {
     return history_number(x->dispatcher->router->history, x->number);
@@ -116,7 +121,7 @@ static void metrics_note(exchange *x, const timeline *t, bool finished)
 {
     router_metrics *m = x->dispatcher->router->metrics;
     size_t billed = x->stream.billed;
-    const char *model = x->request->model->prompt.identity.name;
+    const char *model = exchange_model_name(x);
     router_metrics_add(m, ROUTER_METRIC_GENERATED_TOKENS, model, NULL, (double)billed);
     if (x->attempt > 0) {
         router_metrics_add(m, ROUTER_METRIC_PROMPT_TOKENS, model, NULL,
@@ -131,10 +136,10 @@ static void metrics_note(exchange *x, const timeline *t, bool finished)
                                timeline_seconds(x->first_token_us, x->last_token_us) /
                                    (double)(billed - 1));
     if (t->prefill_begun && t->prefill_done)
-        router_metrics_observe(m, ROUTER_METRIC_PREFILL_TIME, NULL,
+        router_metrics_observe(m, ROUTER_METRIC_PREFILL_TIME, model,
                                timeline_seconds(t->prefill_begun, t->prefill_done));
     if (t->prefill_worker[0] && t->prefill_done && t->first_step)
-        router_metrics_observe(m, ROUTER_METRIC_HANDOFF_TIME, NULL,
+        router_metrics_observe(m, ROUTER_METRIC_HANDOFF_TIME, model,
                                timeline_seconds(t->prefill_done, t->first_step));
 }
 

@@ -89,6 +89,7 @@ void exchange_close(exchange *x); // its memory; it has ended, or did not begin
 // NULL: ended, or of another router.
 exchange *exchange_find(dispatcher *d, const message_request_id *id);
 timeline *exchange_timeline(exchange *x); // NULL: forgotten
+const char *exchange_model_name(const exchange *x);
 
 // The stream has news. Where it is done the exchange ends: credits return, the call goes on.
 void exchange_deliver(exchange *x);

@@ -92,11 +92,6 @@ uint64_t registry_refused(const registry *r)
     return r->refused;
 }
 
-uint64_t registry_lost(const registry *r)
-{
-    return r->lost;
-}
-
 bool registry_usable(const registry_worker *w)
 {
     return w->state == REGISTRY_ALIVE && w->healthy && !w->draining && !w->cordoned;
@@ -141,7 +136,6 @@ void registry_lose(registry *r, registry_worker *w, status cause)
     r->workers[w->index]->index = w->index;
     index_leave(r, w);
     registry_context_follow(r, w->model);
-    r->lost++;
     log_warn("registry", "worker lost name %s role %s serial %llu cause \"%s\"", w->name,
              policy_role_name(w->role), (unsigned long long)w->serial, status_text(cause));
     mailbox_pair_close(w->pair);

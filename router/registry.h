@@ -119,9 +119,8 @@ registry_worker *registry_take_touched(registry *r);
 bool registry_usable(const registry_worker *w);
 // "joining", "alive", "suspect", "unhealthy", "draining" or "cordoned".
 const char *registry_state_name(const registry_worker *w);
-// How often a registration was refused, and workers were lost, since the start.
+// How often a registration was refused since the start.
 uint64_t registry_refused(const registry *r);
-uint64_t registry_lost(const registry *r);
 
 // Pack and send. A pair that takes no more makes its worker suspect; the caller plans again.
 status registry_send(registry *r, registry_worker *w, const message_to_worker *m, bool urgent);

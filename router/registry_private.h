@@ -23,7 +23,7 @@ struct registry {
     registry_worker *touched;
     uint64_t layout;
     uint64_t next_serial;
-    uint64_t refused, lost; // counters since the start
+    uint64_t refused; // registrations, since the start
 };
 
 // Into the table and its bucket.

@@ -31,6 +31,8 @@ static void on_lost(registry_worker *w, status cause, void *context)
     router *r = context;
     admin_on_lost(r->admin, w);
     pulse_on_lost(r->pulse, w);
+    router_metrics_add(r->metrics, ROUTER_METRIC_WORKERS_LOST, w->model->prompt.identity.name,
+                       NULL, 1);
     dispatcher_on_lost(w, cause, r);
 }
 

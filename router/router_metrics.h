@@ -17,24 +17,24 @@ typedef enum router_metric {
     ROUTER_METRIC_TOKEN_TIME,   // model
     ROUTER_METRIC_REQUEST_TIME, // model
     ROUTER_METRIC_QUEUE_TIME,   // model
-    ROUTER_METRIC_PREFILL_TIME,
-    ROUTER_METRIC_HANDOFF_TIME,
-    ROUTER_METRIC_MIGRATION_PAUSE,
+    ROUTER_METRIC_PREFILL_TIME,     // model
+    ROUTER_METRIC_HANDOFF_TIME,     // model
+    ROUTER_METRIC_MIGRATION_PAUSE,  // model
     ROUTER_METRIC_PROMPT_TOKENS,    // model
     ROUTER_METRIC_CACHED_TOKENS,    // model
     ROUTER_METRIC_GENERATED_TOKENS, // model
-    ROUTER_METRIC_HANDOFF_BYTES,
-    ROUTER_METRIC_RETRIES,    // reason
-    ROUTER_METRIC_FALLBACKS,  // reason
-    ROUTER_METRIC_MIGRATIONS, // result
-    ROUTER_METRIC_STALE,      // kind
-    ROUTER_METRIC_VERSIONS,   // fingerprint
+    ROUTER_METRIC_HANDOFF_BYTES,    // model
+    ROUTER_METRIC_RETRIES,          // reason, model
+    ROUTER_METRIC_FALLBACKS,        // reason, model
+    ROUTER_METRIC_MIGRATIONS,       // result, model
+    ROUTER_METRIC_STALE,            // kind, model
+    ROUTER_METRIC_VERSIONS,         // fingerprint, model
     ROUTER_METRIC_UNKNOWN_FIELDS,
     ROUTER_METRIC_KEY_REQUESTS, // key, code
     ROUTER_METRIC_KEY_TOKENS,   // key, kind
     ROUTER_METRIC_KEY_REFUSALS, // reason
     ROUTER_METRIC_REGISTRATIONS_REFUSED,
-    ROUTER_METRIC_WORKERS_LOST,
+    ROUTER_METRIC_WORKERS_LOST, // model
     // Gauges: set by status_api_metrics.
     ROUTER_METRIC_WORKERS,      // role, state, model
     ROUTER_METRIC_REQUESTS_NOW, // state, model

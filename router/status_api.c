@@ -101,7 +101,6 @@ void status_api_metrics(http_request *http, void *context)
     for (size_t i = 0; i < r->models.count; i++)
         gauges_of_model(r, &r->models.items[i]);
     counter_follow(m, ROUTER_METRIC_REGISTRATIONS_REFUSED, registry_refused(r->registry));
-    counter_follow(m, ROUTER_METRIC_WORKERS_LOST, registry_lost(r->registry));
     router_metrics_set(m, ROUTER_METRIC_REQUESTS_NOW, "parsing", "", NULL, (double)counts.parsing);
     router_metrics_set(m, ROUTER_METRIC_CONNECTIONS, NULL, NULL, NULL,
                        (double)gate_connections(r->gate));

@@ -133,6 +133,23 @@ def one_is_killed(cluster, alone):
     check(hashes(cluster.ask("tiny", logits_hash=True)) == alone["tiny"], "tiny is back with the same answer")
 
 
+def metrics(cluster):
+    """What the router knows of a model's requests is told by model; main lost nobody, tiny lost four."""
+    text = cluster.request("GET", "/metrics")[2].decode()
+
+    def total(name, model, **labels):
+        wanted = {f'{k}="{v}"' for k, v in dict(labels, model=model).items()}
+        return sum(float(line.rpartition(" ")[2]) for line in text.splitlines()
+                   if line.startswith(name + "{") and wanted <= set(line[len(name) + 1:line.rindex("}")].split(",")))
+    for model in ("main", "tiny"):
+        for name in ("penstock_prefill_seconds_count", "penstock_handoff_seconds_count", "penstock_handoff_bytes_total",
+                     "penstock_queue_seconds_count", "penstock_version_requests_total"):
+            check(total(name, model) > 0, f"{name} of {model}")
+        check('penstock_migration_pause_seconds_count{model="%s"} 0' % model in text, model)
+    lost = [[total("penstock_workers_lost_total", m), total("penstock_retries_total", m)] for m in ("main", "tiny")]
+    check(lost[0] == [0, 0] and lost[1][0] == 4, f"{lost}")
+
+
 def one_is_full(cluster):
     """A line that is full is full for its model alone."""
     cluster.kill_tiny()
@@ -176,6 +193,7 @@ def test():
             alone = both_at_once(cluster)
             tokens_and_templates(cluster)
             one_is_killed(cluster, alone)
+            metrics(cluster)
             one_is_full(cluster)
             print(json.dumps(cluster.state()["models"]))
             cluster.check_idle()
