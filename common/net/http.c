@@ -46,6 +46,8 @@ static const config_key http_keys[] = {
       "A TLS handshake must be complete in this time.", NULL },
     { "http.cors_origins", CONFIG_STRINGS, FIELD(cors_origins), "", 0, 0, "",
       "Origins (\"https://example.org\") whose pages may call the API from a browser; \"*\": all.", NULL },
+    { "http.trusted_proxies", CONFIG_STRINGS, FIELD(trusted_proxies), "", 0, 0, "",
+      "Addresses and networks (\"10.0.0.0/8\") of proxies whose X-Forwarded-For is believed; none: nobody's.", NULL },
 };
 // clang-format on
 static const config_key http_keys_worker[] = { HTTP_KEYS("127.0.0.1:0") };
@@ -68,7 +70,9 @@ status http_server_open(http_loop *loop, const http_settings *settings, const ht
     s->id_seed = random_system();
     if (hooks)
         s->hooks = *hooks;
-    status result = settings->certificate ? http_tls_open(settings, &s->tls, failure) : STATUS_OK;
+    status result = http_proxies_parse(&settings->trusted_proxies, &s->proxies, failure);
+    if (result == STATUS_OK && settings->certificate)
+        result = http_tls_open(settings, &s->tls, failure);
     if (result == STATUS_OK)
         result = http_listeners_open(s, failure);
     if (result != STATUS_OK) {

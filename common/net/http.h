@@ -16,6 +16,9 @@
 // With `certificate` every connection speaks TLS (http_tls.c); browsers' pages of other origins may
 // call where `cors_origins` names them (http_cors.c).
 //
+// Behind a proxy of `trusted_proxies` a client is who the proxy says (http_proxies.h): its address is
+// told, and its requests under way count as its connections; the proxy's own are not counted.
+//
 // Built on libevent's buffered sockets and not on its evhttp: that answers its own errors in HTML
 // and accepts bare LF, "Host :" and repeated lengths, so a strict reader had to stand in front of
 // it anyway.
@@ -33,7 +36,8 @@ typedef struct http_request http_request;
 typedef struct http_settings {
     config_strings listen;           // addresses as in net/address.h; port 0: the system chooses
     int64_t connections_max;         // open at a time
-    int64_t connections_per_address; // of one client address (IPv6: of one /64)
+    int64_t connections_per_address; // of one client address (IPv6: of one /64), and requests that
+                                     // trusted proxies have under way for it
     uint64_t head_bytes;             // of request line and fields
     uint64_t body_bytes;             // of a request body
     uint64_t bodies_bytes;           // of all bodies held at a time; more are answered 503
@@ -47,6 +51,7 @@ typedef struct http_settings {
     char *tls_minimum;                   // "1.2" or "1.3"
     int64_t handshake_deadline_us;
     config_strings cors_origins;
+    config_strings trusted_proxies; // see net/http_proxies.h
 } http_settings;
 extern const config_section http_config_section;        // "http.*", listens on 127.0.0.1:8080
 extern const config_section http_config_section_worker; // without TLS and CORS, on 127.0.0.1:0
@@ -116,13 +121,15 @@ void http_request_forget_body(http_request *r);
 slice http_request_id(const http_request *r);
 // The first field of this name (case does not matter); empty where there is none.
 slice http_request_field(const http_request *r, const char *name);
-// Whether it comes from an address of this machine's loopback.
+// Whether its connection comes from an address of this machine's loopback, whoever may be behind
+// that.
 bool http_request_is_local(const http_request *r);
 uint64_t http_request_arrived_us(const http_request *r); // when its head was complete
 slice http_request_method(const http_request *r);
 uint32_t http_request_flags(const http_request *r);        // of its route; 0: none matched
 uint64_t http_request_answer_bytes(const http_request *r); // of bodies, written so far
-// The client's address ("192.0.2.7"; of IPv6 the first half: "2001:db8::/64").
+// The client's address ("192.0.2.7"; of IPv6 the first half: "2001:db8::/64"), behind trusted
+// proxies too.
 #define HTTP_ADDRESS_TEXT 64
 void http_request_client(const http_request *r, char text[HTTP_ADDRESS_TEXT]);
 // The trace id of its `traceparent` (net/http_trace.h), whose answer carries the same one; or

@@ -141,6 +141,11 @@ static bool request_judge_head(http_connection *c, http_request *r)
     if (!has_body)
         c->keep_alive = r->head.keep_alive && !c->server->refuse_keep_alive;
     r->trace = http_trace_of(&r->head);
+    if (!http_request_find_client(r)) {
+        http_answer_field(r, "Retry-After", "1");
+        http_respond_error(r, 503, NULL, NULL, NULL, "there are too many requests of this address");
+        return false;
+    }
     if (http_cors_preflight(r) || !http_route_find(r))
         return false;
     if (c->server->hooks.admit && !c->server->hooks.admit(r, c->server->context))
@@ -367,8 +372,10 @@ static void on_deadline(void *context)
 void http_connection_open(http_server *s, int descriptor, const struct sockaddr *from)
 {
     int one = 1, size = HTTP_SEND_BUFFER;
+    uint8_t address[16];
+    http_peer_address(from, address);
     http_peer *peer = (int64_t)s->connection_count < s->settings->connections_max
-                          ? http_peer_take(s, from)
+                          ? http_peer_take(s, address)
                           : NULL;
     http_connection *c = peer ? calloc(1, sizeof *c) : NULL;
     struct event_base *base = http_loop_base(s->loop);
@@ -391,6 +398,7 @@ void http_connection_open(http_server *s, int descriptor, const struct sockaddr 
     c->server = s;
     c->stream = stream;
     c->peer = peer;
+    memcpy(c->address, address, 16);
     c->next = s->connections;
     if (c->next)
         c->next->previous = c;

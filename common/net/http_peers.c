@@ -1,4 +1,4 @@
-// Open connections, counted by client address.
+// Open connections and requests under way, counted by client address.
 #include "net/http_private.h"
 
 #include <arpa/inet.h>
@@ -13,22 +13,23 @@ static uint32_t peer_bucket(const uint8_t key[16])
     return sum % HTTP_ADDRESS_BUCKETS;
 }
 
-static void peer_key(const struct sockaddr *from, uint8_t key[16])
+static const uint8_t mapped[12] = { [10] = 0xff, [11] = 0xff };
+
+void http_peer_address(const struct sockaddr *from, uint8_t address[16])
 {
-    memset(key, 0, 16);
+    memset(address, 0, 16);
     if (from->sa_family == AF_INET6) {
-        const struct sockaddr_in6 *six = (const struct sockaddr_in6 *)from;
-        memcpy(key, &six->sin6_addr, IN6_IS_ADDR_V4MAPPED(&six->sin6_addr) ? 16 : 8);
+        memcpy(address, &((const struct sockaddr_in6 *)from)->sin6_addr, 16);
     } else if (from->sa_family == AF_INET) {
-        key[10] = key[11] = 0xff;
-        memcpy(key + 12, &((const struct sockaddr_in *)from)->sin_addr, 4);
+        memcpy(address, mapped, sizeof mapped);
+        memcpy(address + 12, &((const struct sockaddr_in *)from)->sin_addr, 4);
     }
 }
 
-http_peer *http_peer_take(http_server *s, const struct sockaddr *from)
+http_peer *http_peer_take(http_server *s, const uint8_t address[16])
 {
-    uint8_t key[16];
-    peer_key(from, key);
+    uint8_t key[16] = { 0 };
+    memcpy(key, address, memcmp(address, mapped, sizeof mapped) == 0 ? 16 : 8);
     http_peer **bucket = &s->peers[peer_bucket(key)];
     http_peer *p = *bucket;
     while (p && memcmp(p->key, key, 16) != 0)
@@ -41,7 +42,8 @@ http_peer *http_peer_take(http_server *s, const struct sockaddr *from)
         p->next = *bucket;
         *bucket = p;
     }
-    if (p->count >= s->settings->connections_per_address)
+    if (p->count >= s->settings->connections_per_address &&
+        !http_proxies_trust(&s->proxies, address))
         return NULL;
     p->count++;
     return p;
@@ -68,7 +70,6 @@ bool http_peer_is_local(const http_peer *p)
 
 void http_peer_format(const http_peer *p, char text[HTTP_ADDRESS_TEXT])
 {
-    static const uint8_t mapped[12] = { [10] = 0xff, [11] = 0xff };
     char address[INET6_ADDRSTRLEN];
     if (memcmp(p->key, mapped, sizeof mapped) == 0) {
         inet_ntop(AF_INET, p->key + 12, text, HTTP_ADDRESS_TEXT);

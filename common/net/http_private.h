@@ -4,6 +4,7 @@
 
 #include "net/http.h"
 #include "net/http_head.h"
+#include "net/http_proxies.h"
 #include "net/http_trace.h"
 
 #include <event2/buffer.h>
@@ -25,7 +26,7 @@ struct event_base *http_loop_base(http_loop *l);
 #define HTTP_HALF_FULL_US 10000000u // a stream may stay above half of its output limit this long
 #define HTTP_ADDRESS_BUCKETS 1024u
 
-// Open connections of one client address.
+// Open connections of one client address, and requests that trusted proxies pass on for it.
 typedef struct http_peer {
     struct http_peer *next; // in its bucket
     uint8_t key[16];        // IPv6 address (IPv4 mapped), cut to /64 where it is not mapped
@@ -48,6 +49,7 @@ typedef struct http_connection {
     struct bufferevent *stream;
     http_timer *deadline;
     http_peer *peer;
+    uint8_t address[16];   // of the other side, as http_proxies.h has them
     http_request *request; // in states BODY and BUSY
     buffer in;             // read, not used
     size_t seen;           // of `in`, already searched for the end of a head
@@ -65,6 +67,7 @@ struct http_request {
     buffer head_bytes; // what `head` points into
     buffer body;
     http_chunks chunks;
+    http_peer *client;       // whom a trusted proxy passes it on for; NULL: the connection's peer
     const http_route *route; // NULL: none matched
     slice rest;
     char id[65];
@@ -89,6 +92,7 @@ struct http_server {
     size_t route_count;
     http_hooks hooks;
     void *context;
+    http_proxies proxies;
     http_tls *tls; // of new connections; NULL: none
     struct evconnlistener **listeners;
     char (*addresses)[272];
@@ -103,8 +107,10 @@ struct http_server {
 };
 
 // http_peers.c
-// One more connection of this address; NULL where it has enough (or memory is short).
-http_peer *http_peer_take(http_server *s, const struct sockaddr *from);
+void http_peer_address(const struct sockaddr *from, uint8_t address[16]);
+// One more connection of this address; NULL where memory is short, or it has enough already and is
+// no trusted proxy.
+http_peer *http_peer_take(http_server *s, const uint8_t address[16]);
 void http_peer_release(http_server *s, http_peer *p);
 bool http_peer_is_local(const http_peer *p);
 void http_peer_format(const http_peer *p, char text[HTTP_ADDRESS_TEXT]);
@@ -152,3 +158,6 @@ http_request *http_request_new(http_connection *c);
 // waits for its answer. The request may have moved.
 http_request *http_request_fit(http_request *r);
 void http_request_free(http_request *r);
+// Whom it comes from, once the head is parsed. False: too many requests of that client are under
+// way.
+bool http_request_find_client(http_request *r);

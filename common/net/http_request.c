@@ -40,9 +40,23 @@ void http_request_forget_body(http_request *r)
 void http_request_free(http_request *r)
 {
     http_request_forget_body(r);
+    if (r->client)
+        http_peer_release(r->connection->server, r->client);
     buffer_close(&r->head_bytes);
     buffer_close(&r->answer_fields);
     free(r);
+}
+
+bool http_request_find_client(http_request *r)
+{
+    const http_connection *c = r->connection;
+    uint8_t address[16];
+    memcpy(address, c->address, 16);
+    http_proxies_follow(&c->server->proxies, &r->head, address);
+    if (memcmp(address, c->address, 16) == 0)
+        return true;
+    r->client = http_peer_take(c->server, address);
+    return r->client != NULL;
 }
 
 slice http_request_path(const http_request *r)
@@ -84,7 +98,7 @@ bool http_request_is_local(const http_request *r)
 
 void http_request_client(const http_request *r, char text[HTTP_ADDRESS_TEXT])
 {
-    http_peer_format(r->connection->peer, text);
+    http_peer_format(r->client ? r->client : r->connection->peer, text);
 }
 
 slice http_request_method(const http_request *r)

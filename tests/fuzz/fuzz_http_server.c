@@ -92,6 +92,9 @@ static const http_route routes[] = {
     { "GET", "/any/*", handle_stream, HTTP_OWNER_FLAG },
 };
 
+// The client of a socket pair has the address ::.
+static char *proxies[] = { (char *)"::", (char *)"10.0.0.0/8" };
+
 static void server_begin(void)
 {
     error failure;
@@ -106,7 +109,8 @@ static void server_begin(void)
                                 .body_deadline_us = 1000000,
                                 .idle_us = 1000000,
                                 .write_deadline_us = 1000000,
-                                .cors_origins = { 1, origins } };
+                                .cors_origins = { 1, origins },
+                                .trusted_proxies = { 2, proxies } };
     const http_hooks hooks = { on_admit, on_answered, NULL };
     CHECK(http_loop_open(&loop, &failure) == STATUS_OK);
     CHECK(http_server_open(loop, &settings, routes, sizeof routes / sizeof *routes, &hooks, NULL,

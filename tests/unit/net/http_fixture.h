@@ -23,6 +23,7 @@ static http_watch *stop_watch;
 static pthread_t thread;
 static char *listen_items[] = { (char *)"127.0.0.1:0" };
 static char *cors_items[] = { (char *)"https://good.example" };
+static config_strings trusted_proxies; // none, unless a test sets it before the start
 static http_settings settings;
 static atomic_int closes, cut_writes, answered_200, answered_other;
 
@@ -117,9 +118,12 @@ static void handle_flood(http_request *r, void *context)
     http_timer_start(f->timer, 0);
 }
 
+static char answered_client[HTTP_ADDRESS_TEXT]; // of the last answer
+
 static void on_answered(const http_request *r, const char *route, int status_code, void *context)
 {
-    (void)r, (void)route, (void)context;
+    (void)route, (void)context;
+    http_request_client(r, answered_client);
     atomic_fetch_add(status_code == 200 ? &answered_200 : &answered_other, 1);
 }
 
@@ -167,7 +171,8 @@ __attribute__((unused)) static int server_start(void **state)
                                 .body_deadline_us = 300000,
                                 .idle_us = 1000000,
                                 .write_deadline_us = 300000,
-                                .cors_origins = { 1, cors_items } };
+                                .cors_origins = { 1, cors_items },
+                                .trusted_proxies = trusted_proxies };
     assert_int_equal(http_loop_open(&loop, &failure), STATUS_OK);
     http_hooks hooks = { on_admit, on_answered, NULL };
     assert_int_equal(http_server_open(loop, &settings, routes, sizeof routes / sizeof *routes,
