@@ -105,7 +105,7 @@ static void stepping(station *s)
         const job *j = job_at(s->jobs, i);
         prompts = prompts || j->state == JOB_COMPUTING;
         if (j->state == JOB_RUNNING)
-            own->items[count++] = (speculation_item){ j->sequence, j->moving ? -1 : j->guess_slot };
+            own->items[count++] = (speculation_item){ j->sequence, j->moving ? -1 : j->guess_slot, j->class };
     }
     speculation_guess(own->speculation, s->engine, own->items, count, prompts);
 }

@@ -41,6 +41,9 @@ void acceptance_interval(const acceptance *a, double *low, double *high);
 typedef struct cost_curve {
     double us[COST_ROWS_MAX + 1];    // smoothed
     double count[COST_ROWS_MAX + 1]; // measurements that stand behind it; 0: unknown
+    // The nearest curve that never falls with more rows: few measurements that were slow by chance
+    // give way to many of more rows.
+    double fitted[COST_ROWS_MAX + 1];
 } cost_curve;
 
 // A step of `rows` rows took so long. More than twice what was expected counts as twice: somebody
@@ -50,6 +53,10 @@ void cost_curve_add(cost_curve *c, int32_t rows, double us);
 double cost_curve_count(const cost_curve *c, int32_t rows);
 // Whether a step of about so many rows (an eighth more or less) was measured.
 bool cost_curve_knows(const cost_curve *c, int32_t rows);
+// How many rows a step of `rows` rows may be widened to at most: an eighth beyond it, or twice as
+// far as the widest measured step is beyond it. Costs farther out are guesses, and a crowd that
+// finds them wrong loses much in one step.
+int32_t cost_curve_reach(const cost_curve *c, int32_t rows);
 // Microseconds: measured, or between measured neighbours; above the last one the slope of the
 // measured ones goes on, and where only one is known every further row costs as much as that step's
 // row. 0 where nothing is known. It never falls with more rows.
@@ -57,37 +64,64 @@ double cost_curve_us(const cost_curve *c, int32_t rows);
 
 // ---- what came of it --------------------------------------------------------------------------
 
-// Tokens that steps with guesses brought beyond what steps without would have in the same time;
-// each counts less with every later one. A guard against costs and chances that were thought wrong.
+// What a step gained by its guesses, in steps without: it drew `tokens` in `us`, where one without
+// draws `rows` in `plain_us`. No loss is more than 1.
+double controller_gained(int32_t rows, double plain_us, double tokens, double us);
+
+// What steps with guesses gained, and how many without would have drawn as much; each counts less
+// with every later one. A guard against costs and chances that were thought wrong.
 typedef struct ledger {
-    double gained, tokens;
+    double gained, steps;
 } ledger;
 
-// A step drew `tokens` in `us`; one without guesses draws `rows` in `plain_us`.
-void ledger_add(ledger *l, int32_t rows, double plain_us, double tokens, double us);
+void ledger_add(ledger *l, double gained, double steps);
 // Whether guesses have lost more than they may by chance.
 bool ledger_loses(const ledger *l);
 // A step passed without them: what was lost is slowly forgiven, so that they are tried again.
 void ledger_forgive(ledger *l);
+
+// What may be lost by finding out whether guesses pay, in plain steps: a share of all steps, and
+// what guesses gained of late.
+typedef struct allowance {
+    double steps;
+} allowance;
+
+#define ALLOWANCE_FIRST 0.5 // of a worker that has just begun
+#define ALLOWANCE_MOST 2.0  // that is saved up
+#define ALLOWANCE_DEBT 4.0  // that is remembered
+
+// A step passed, of which `percent` may be lost.
+void allowance_earn(allowance *a, double percent);
+// Guesses gained so much (< 0: lost).
+void allowance_add(allowance *a, double steps);
 
 // ---- choice -----------------------------------------------------------------------------------
 
 // One sequence's offer: so many guessed tokens, each right with this chance if those before it are.
 typedef struct offer {
     double alpha;
-    int32_t count;   // tokens that could be guessed
-    double draft_us; // what each guessed token cost or will cost to make
-    int32_t chosen;  // the result
+    int32_t count;  // tokens that could be guessed, at most DRAFT_MAX
+    bool drafted;   // by the draft model, if they are chosen: all sequences' next tokens in one round
+    int32_t chosen; // the result
 } offer;
 
 // The step that guesses may be added to.
 typedef struct step_facts {
-    int32_t rows;    // without guesses
-    int32_t room;    // guesses in all, at most
-    double fixed_us; // time that does not change with rows and is not in the curve
-    double limit_us; // no step is predicted to take longer; 0: no limit
-    double margin;   // guesses that gain less are not made: 0.02 is 2 %
+    int32_t rows;            // without guesses
+    int32_t room;            // guesses in all, at most
+    double fixed_us;         // time that does not change with rows and is not in the curve
+    double limit_us;         // no step is predicted to take longer; 0: no limit
+    double margin;           // guesses that gain less are not made: 0.02 is 2 %
+    const cost_curve *draft; // a round of the draft model by its sequences; NULL: there is none
+    double draft_share;      // until that is known: the part of a step of as many rows
+    int32_t sharers;         // a round is counted as part of one of so many sequences, at least
 } step_facts;
+
+// Microseconds of a round of the draft model for so many sequences, and of all rounds that are
+// chosen.
+double controller_round_us(const cost_curve *c, const step_facts *step, int32_t sequences);
+double controller_rounds_us(const cost_curve *c, const step_facts *step, const offer *offers,
+                            int32_t count);
 
 // What the offer would gain if it were the only one: 1 where it gains nothing.
 double controller_gain(const cost_curve *c, const step_facts *step, const offer *o);
@@ -98,5 +132,4 @@ double controller_choose(const cost_curve *c, const step_facts *step, offer *off
 
 // The alpha from which g guesses for each sequence of the step gain as much as the margin asks:
 // break-even. 1 where none does, 0 where the cost is unknown.
-double controller_break_even(const cost_curve *c, const step_facts *step, int32_t g,
-                             double draft_us);
+double controller_break_even(const cost_curve *c, const step_facts *step, int32_t g, bool drafted);

@@ -235,7 +235,13 @@ void draft_model_guess(draft_model *m, draft_request *requests, int32_t count)
         m->shadows[requests[i].slot].request = NULL;
 }
 
-double draft_model_round_us(const draft_model *m, int32_t count)
+const cost_curve *draft_model_cost(const draft_model *m)
 {
-    return cost_curve_us(&m->cost, count);
+    return &m->cost;
+}
+
+int32_t draft_model_behind(const draft_model *m, int32_t slot, int32_t count)
+{
+    int32_t computed = sequence_computed(m->shadows[slot].sequence);
+    return computed < count ? count - computed : 0;
 }

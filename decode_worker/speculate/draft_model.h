@@ -46,5 +46,8 @@ typedef struct draft_request {
 // Guess for several sequences together: as many steps of the small model as the largest limit.
 void draft_model_guess(draft_model *m, draft_request *requests, int32_t count);
 
-// Microseconds that one guessed token of each of `count` sequences takes, all together; 0: unknown.
-double draft_model_round_us(const draft_model *m, int32_t count);
+// What a round took, in which each of so many sequences guesses one token.
+const cost_curve *draft_model_cost(const draft_model *m);
+// Tokens of a sequence of `count` that a ready shadow has not computed: it does so before its next
+// guess.
+int32_t draft_model_behind(const draft_model *m, int32_t slot, int32_t count);

@@ -23,7 +23,8 @@ static const config_key keys[] = {
     { "speculate.prompt_tokens", CONFIG_INT, AT(prompt_tokens), "32", 1, 65536, "tokens", "Tokens of a prompt that the draft model computes between two steps.", NULL },
     { "speculate.tokens", CONFIG_INT, AT(tokens), "16", 1, DRAFT_MAX, "tokens", "Tokens guessed for one sequence in a step, at most; engine.draft_tokens bounds those of all.", NULL },
     { "speculate.probe_percent", CONFIG_INT, AT(probe_percent), "1", 0, 100, "percent", "Of the steps in which guessing does not pay, those that try whether it does again.", NULL },
-    { "speculate.step", CONFIG_DURATION, AT(step_us), "20ms", 0, 6e7, "", "No step of several answers is predicted to take longer because of guesses, or 1.6 times as long as without them where that is more, so that those that were not guessed do not wait for the others; 0s: no limit.", NULL },
+    { "speculate.step", CONFIG_DURATION, AT(step_us), "20ms", 0, 6e7, "", "No step of several answers, an interactive one among them, is predicted to take longer because of guesses, or 1.6 times as long as without them where that is more, so that those that were not guessed do not wait for the others; 0s: no limit.", NULL },
+    { "speculate.step_batch", CONFIG_DURATION, AT(step_batch_us), "100ms", 0, 6e7, "", "The same for a step of answers of the batch class alone.", NULL },
     { "speculate.memory_tokens", CONFIG_INT, AT(memory_tokens), "131072", 32768, 16777216, "tokens", "Tokens of past answers that the suffix drafter keeps; each takes about 120 bytes.", NULL },
 };
 // clang-format on
@@ -123,6 +124,7 @@ status speculation_open(const speculation_settings *settings,
     p->draft_tokens = facts->draft_tokens;
     p->weight_bytes = facts->weight_bytes;
     p->probe_length = 1;
+    p->allowance.steps = ALLOWANCE_FIRST;
     p->stats.gain = 1;
     p->slots = calloc((size_t)p->slot_count, sizeof p->slots[0]);
     p->step = calloc((size_t)p->slot_count, sizeof p->step[0]);
@@ -219,18 +221,17 @@ void speculation_end(speculation *p, int32_t slot, const int32_t *tokens, int32_
 step_facts speculation_facts(const speculation *p, int32_t rows)
 {
     double plain_us = cost_curve_us(&p->cost, rows) + p->context_us;
-    double limit_us = rows > 1 ? (double)p->settings->step_us : 0;
+    double limit_us = rows > 1 ? p->limit_us : 0;
     double known = fmax(cost_curve_count(&p->cost, rows), 1);
-    return (step_facts){ .rows = rows,
+    step_facts facts = { .rows = rows,
                          .room = p->draft_tokens,
                          .fixed_us = p->context_us,
                          .limit_us = limit_us > 0 ? fmax(limit_us, STRETCH * plain_us) : 0,
                          .margin = MARGIN + MARGIN_UNSURE / sqrt(known) + MARGIN_ROW * (rows - 1) };
-}
-
-double speculation_round_us(const speculation *p, int32_t count)
-{
-    double us = draft_model_round_us(p->model, count > 0 ? count : 1);
-    double share = (double)draft_model_facts(p->model)->weight_bytes / (double)p->weight_bytes;
-    return us > 0 ? us : share * (cost_curve_us(&p->cost, 1) + p->context_us);
+    if (p->model) {
+        facts.draft = draft_model_cost(p->model);
+        facts.draft_share =
+            (double)draft_model_facts(p->model)->weight_bytes / (double)p->weight_bytes;
+    }
+    return facts;
 }

@@ -29,6 +29,7 @@ typedef struct speculation_settings {
     int64_t fixed;         // guess so many whether it pays or not (measurements); 0: as it pays
     int64_t step_us;       // no step of several sequences is predicted to take longer, or 1.6 times
                            // as long as without; 0: no limit
+    int64_t step_batch_us; // the same where all are of the batch class
     int64_t memory_tokens; // past answers that the suffix drafter keeps
 } speculation_settings;
 extern const config_section speculation_config_section; // keys "speculate.*"
@@ -88,6 +89,7 @@ typedef struct speculation_stats {
     double gain;         // predicted for the last step: 1 is none
     double on;           // share of the last steps that had guesses, about 32
     uint64_t unshadowed; // sequences for which the draft model had no room
+    uint64_t drafting_us; // that the draft model took for guesses
 } speculation_stats;
 
 // `served` outlives it and was opened with `settings_served`. Errors: STATUS_NO_MEMORY, and
@@ -108,6 +110,7 @@ void speculation_end(speculation *p, int32_t slot, const int32_t *tokens, int32_
 typedef struct speculation_item {
     sequence *sequence;
     int32_t slot; // -1: it counts as a row of the step, and nothing is guessed for it
+    sequence_class class;
 } speculation_item;
 
 // Compute a piece of a prompt that the draft model has not seen; false: there is none. For when the

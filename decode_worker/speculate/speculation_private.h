@@ -28,6 +28,7 @@ typedef struct guess_offer {
     int32_t could; // tokens that it may guess, whether that pays or not
     int32_t given; // tokens that the engine took
     bool lost;     // its ledger says that guesses lose
+    bool dear;     // the draft model would have to catch up with more than may be lost
     guess_state state;
     draft draft;
 } guess_offer;
@@ -58,10 +59,12 @@ struct speculation {
     size_t weight_bytes; // of the model that is served
     cost_curve cost;
     double context_us;  // of the last step
-    double drafting_us; // that the small model took for the step under way
+    double drafting_us; // that the small model took for guesses of the step under way
     ledger ledgers[2]
                   [LEDGERS]; // of texts and of the model, by rows without guesses: 1, 2 and 3, ...
     bool modelled;           // the small model guessed for the step under way
+    allowance allowance;     // for credit, probes, and prompts of the small model
+    double limit_us;         // of the step under way; 0: none
     uint64_t since_probe, since_plain; // steps
     int32_t probe_length;              // of the next probe: 1, 2, 4, 8 in turn
     acceptance all[SPECULATION_DRAFTERS][DRAFT_BANDS];
@@ -72,9 +75,6 @@ struct speculation {
 
 // What the controller must know of a step of `rows` rows.
 step_facts speculation_facts(const speculation *p, int32_t rows);
-// The small model's round for `count` sequences, before it was measured: by the bytes that it
-// reads.
-double speculation_round_us(const speculation *p, int32_t count);
 
 // ---- speculation_tell.c -----------------------------------------------------------------------
 

@@ -2,11 +2,21 @@
 
 #include "base/clock.h"
 
+#include <math.h>
 #include <stddef.h>
 
 #define PLAIN_EVERY 64   // steps with guesses between two without, so that their time stays known
+#define PLAIN_EVERY_FIRST 8 // until it was measured so often
+#define PLAIN_ENOUGH 4
 #define ON_STEPS 32.0    // that `on` is the share of
 #define UNKNOWN_EVERY 16 // steps between two probes of a step's cost that is not known yet
+#define HOPELESS 0.95    // where guesses must be right more often, they never are
+#define HOPELESS_TIMES 8 // so much rarer where not even right guesses would gain
+// A shadow that rested computes the tokens since: so many with its next guess at no cost, and each
+// of the others takes about so much of a round.
+#define CATCH_UP_FREE 4
+#define CATCH_UP_SHARE 0.25
+#define PAY_BACK 16 // steps
 
 // What guesses of each band are worth before anything was learned.
 static const double priors[DRAFT_BANDS] = { 0.3, 0.5, 0.65, 0.8 };
@@ -37,7 +47,7 @@ static int slot_band(int drafter, int32_t band)
 
 // From the general to the particular: each level is drawn towards the one above it until it has
 // outcomes of its own. Texts differ much in how well they can be guessed, so a sequence gets some
-// credit for its first guesses.
+// credit for its first guesses, as long as finding out may cost something.
 static double alpha_of(const speculation *p, const guess_offer *o, int drafter)
 {
     int band = drafter == MODEL ? 0 : o->draft.band;
@@ -47,7 +57,7 @@ static double alpha_of(const speculation *p, const guess_offer *o, int drafter)
     const acceptance *bucket = &p->buckets[drafter][band][s->class][s->temperature][p->batch];
     alpha = acceptance_alpha(bucket, alpha, 30);
     int at = slot_band(drafter, band);
-    if (s->guesses[at] < CREDIT_GUESSES)
+    if (s->guesses[at] < CREDIT_GUESSES && p->allowance.steps > 0)
         alpha += (1 - alpha) * CREDIT * (1 - (double)s->guesses[at] / CREDIT_GUESSES);
     return acceptance_alpha(&s->bands[at], alpha, 6);
 }
@@ -76,23 +86,33 @@ static double guess_text(speculation *p, guess_offer *o)
     return best;
 }
 
-// A step that tries what guessing does, where it would otherwise be off: now and then, and sooner
-// while it is not known what such a step costs. One sequence guesses, in turn.
-static void probe(speculation *p, int32_t rows)
+// Steps between two probes: fewer while it is not known what such a step costs, more where it is
+// known to gain nothing even if all is right.
+static uint64_t probe_every(const speculation *p, const step_facts *facts)
 {
-    uint64_t every =
-        p->settings->probe_percent > 0 ? 100 / (uint64_t)p->settings->probe_percent : 0;
-    if (every > UNKNOWN_EVERY && !cost_curve_knows(&p->cost, rows + p->probe_length))
-        every = UNKNOWN_EVERY;
-    if (every == 0 || ++p->since_probe < every)
+    int64_t percent = p->settings->probe_percent;
+    offer right = { .alpha = 1, .count = p->probe_length };
+    uint64_t every = percent > 0 ? 100 / (uint64_t)percent : UINT64_MAX;
+    if (!cost_curve_knows(&p->cost, facts->rows + p->probe_length))
+        return every < UNKNOWN_EVERY || percent == 0 ? every : UNKNOWN_EVERY;
+    return controller_gain(&p->cost, facts, &right) > 1 || percent == 0 ? every
+                                                                        : every * HOPELESS_TIMES;
+}
+
+// A step that tries what guessing does, where it would otherwise be off, as far as that may cost
+// something. One sequence guesses, in turn.
+static void probe(speculation *p, const step_facts *facts)
+{
+    int32_t reach = cost_curve_reach(&p->cost, facts->rows) - facts->rows;
+    int32_t most = p->probe_length < reach ? p->probe_length : reach;
+    if (++p->since_probe < probe_every(p, facts) || p->allowance.steps <= 0)
         return;
     for (int32_t i = 0; i < p->step_count; i++) {
         int32_t at = (int32_t)((p->stats.steps_probing + (uint64_t)i) % (uint64_t)p->step_count);
-        offer *o = &p->offers[at];
         int32_t could = p->step[at].could;
-        if (could == 0)
+        if (could == 0 || p->step[at].dear)
             continue;
-        o->chosen = could < p->probe_length ? could : p->probe_length;
+        p->offers[at].chosen = could < most ? could : most;
         p->probe_length = p->probe_length < 8 ? p->probe_length * 2 : 1;
         p->since_probe = 0;
         p->probing = true;
@@ -100,14 +120,24 @@ static void probe(speculation *p, int32_t rows)
     }
 }
 
-// What is offered for one sequence: the text's guess, which is there, or the model's, which is made
-// only if it is chosen; whichever gains more alone.
-static offer offer_make(speculation *p, guess_offer *o, const step_facts *facts, int32_t models)
+// Steps that the small model's catching up with a sequence takes before its first guess.
+static double shadow_late(const speculation *p, const step_facts *facts, const guess_offer *o)
 {
-    offer text = { 0 }, model = { 0 };
+    int32_t count;
+    sequence_tokens(o->item.sequence, &count);
+    double late = draft_model_behind(p->model, o->item.slot, count) - CATCH_UP_FREE;
+    double us = controller_round_us(&p->cost, facts, 1) * CATCH_UP_SHARE;
+    return fmax(late, 0) * us / (cost_curve_us(&p->cost, facts->rows) + p->context_us);
+}
+
+// What is offered for one sequence: the text's guess, which is there, or the model's, which is made
+// only if it is chosen; whichever gains more alone. What catching up costs must be won back soon.
+static offer offer_make(speculation *p, guess_offer *o, const step_facts *facts)
+{
+    offer text = { 0 }, model = { .drafted = true };
     o->drafter = -1;
     o->could = o->given = 0;
-    o->lost = false;
+    o->lost = o->dear = false;
     if (o->item.slot < 0)
         return text;
     text.alpha = guess_text(p, o);
@@ -120,14 +150,15 @@ static offer offer_make(speculation *p, guess_offer *o, const step_facts *facts,
     guess_offer other = { .item = o->item };
     model.alpha = alpha_of(p, &other, MODEL);
     model.count = (int32_t)p->settings->tokens;
-    model.draft_us = speculation_round_us(p, models) / models;
-    bool loses = ledger_loses(ledger_of(p, true, facts->rows));
-    if (text.count > 0 && (loses || controller_gain(&p->cost, facts, &text) >=
-                                        controller_gain(&p->cost, facts, &model)))
+    double late = shadow_late(p, facts, o), gain = controller_gain(&p->cost, facts, &model);
+    bool lost = ledger_loses(ledger_of(p, true, facts->rows));
+    bool loses = lost || late > PAY_BACK * (gain - 1);
+    if (text.count > 0 && (loses || controller_gain(&p->cost, facts, &text) >= gain))
         return text;
     o->drafter = MODEL;
     o->could = model.count;
-    o->lost = loses;
+    o->lost = lost;
+    o->dear = late > p->allowance.steps;
     model.count = loses ? 0 : model.count;
     return model;
 }
@@ -151,7 +182,9 @@ static void model_guess(speculation *p)
         return;
     uint64_t begun_us = clock_now_us();
     draft_model_guess(p->model, p->requests, count);
-    p->drafting_us = (double)(clock_now_us() - begun_us);
+    uint64_t took_us = clock_now_us() - begun_us;
+    p->drafting_us = (double)took_us;
+    p->stats.drafting_us += took_us;
     p->modelled = true;
 }
 
@@ -175,16 +208,17 @@ static void offers_withdraw(speculation *p)
         p->offers[i].chosen = 0;
 }
 
-// Whether the small model's guesses would gain anything if nearly all were right. Where not, its
-// prompts are not computed between steps either.
-static bool model_may_pay(const speculation *p, int32_t rows)
+// Whether the small model has anything to do for sequences in a step of so many rows: its guesses
+// are right often enough, or finding out what they cost or are worth may cost something. Where not,
+// its prompts are not computed between steps either.
+static bool model_may_pay(const speculation *p, const step_facts *facts)
 {
-    if (!p->model || rows < 1 || p->settings->fixed > 0)
+    if (!p->model || facts->rows < 1 || p->settings->fixed > 0)
         return p->model != NULL;
-    step_facts facts = speculation_facts(p, rows);
-    return controller_break_even(&p->cost, &facts, 4, speculation_round_us(p, rows) / rows) <
-               0.95 ||
-           !cost_curve_knows(&p->cost, 2 * rows);
+    double needed = controller_break_even(&p->cost, facts, 2, true);
+    double alpha = acceptance_alpha(&p->all[MODEL][0], MODEL_PRIOR, 4);
+    bool known = cost_curve_knows(&p->cost, 2 * facts->rows) && cost_curve_us(facts->draft, 1) > 0;
+    return alpha > needed || (p->allowance.steps > 0 && (needed < HOPELESS || !known));
 }
 
 bool speculation_work(speculation *p)
@@ -192,45 +226,82 @@ bool speculation_work(speculation *p)
     return p->model && draft_model_work(p->model);
 }
 
-void speculation_guess(speculation *p, engine *e, const speculation_item *items, int32_t count,
-                       bool prompts)
+// Between two steps answers wait for it, so it counts.
+static void model_work(speculation *p, const step_facts *facts)
 {
-    bool any = false;
-    int32_t models = 0;
+    uint64_t begun_us = clock_now_us();
+    double plain_us = cost_curve_us(&p->cost, facts->rows);
+    if (model_may_pay(p, facts) && speculation_work(p) && plain_us > 0)
+        allowance_add(&p->allowance, -(double)(clock_now_us() - begun_us) / plain_us);
+}
+
+static void offers_make(speculation *p, const step_facts *facts, const speculation_item *items)
+{
+    step_facts alone = *facts; // an offer is compared as one of many alike
+    for (int32_t i = 0; p->model && i < facts->rows; i++)
+        alone.sharers += items[i].slot >= 0 && draft_model_ready(p->model, items[i].slot);
+    for (int32_t i = 0; i < facts->rows; i++) {
+        guess_offer *o = &p->step[i];
+        o->item = items[i];
+        o->draft.count = 0;
+        p->offers[i] = offer_make(p, o, &alone);
+    }
+    p->step_count = facts->rows;
+}
+
+// So many for each, whether it pays or not.
+static void offers_fix(speculation *p)
+{
+    for (int32_t i = 0; i < p->step_count; i++) {
+        int32_t could = p->step[i].could, fixed = (int32_t)p->settings->fixed;
+        p->offers[i].chosen = could < fixed ? could : fixed;
+    }
+}
+
+static void step_begin(speculation *p, const speculation_item *items, int32_t count)
+{
     p->step_count = 0;
-    p->guessed = p->probing = false;
+    p->guessed = p->probing = p->modelled = false;
     p->drafting_us = 0;
-    p->modelled = false;
     p->batch = batch_bucket(count);
     p->stats.batch = count;
     p->stats.gain = 1;
-    if (model_may_pay(p, count))
-        speculation_work(p);
+    p->limit_us = 0;
+    for (int32_t i = 0; i < count; i++) {
+        double limit_us = (double)(items[i].class == SEQUENCE_BATCH ? p->settings->step_batch_us
+                                                                    : p->settings->step_us);
+        if (limit_us > 0 && (p->limit_us <= 0 || limit_us < p->limit_us))
+            p->limit_us = limit_us;
+    }
+}
+
+// Whether a step without guesses is due, so that its time is known.
+static bool plain_due(const speculation *p, int32_t rows)
+{
+    double known = cost_curve_count(&p->cost, rows);
+    return p->since_plain >= (known >= PLAIN_ENOUGH ? PLAIN_EVERY : PLAIN_EVERY_FIRST) ||
+           known == 0;
+}
+
+void speculation_guess(speculation *p, engine *e, const speculation_item *items, int32_t count,
+                       bool prompts)
+{
+    step_begin(p, items, count);
+    step_facts facts = speculation_facts(p, count);
+    model_work(p, &facts);
     if (prompts)
         speculation_tell_prompts(p, items, count);
-    if (prompts || p->stats.drafter_count == 0 || count > p->slot_count)
+    if (prompts || count < 1 || p->stats.drafter_count == 0 || count > p->slot_count)
         return;
-    for (int32_t i = 0; p->model && i < count; i++)
-        models += items[i].slot >= 0 && draft_model_ready(p->model, items[i].slot);
-    step_facts facts = speculation_facts(p, count);
-    for (int32_t i = 0; i < count; i++) {
-        guess_offer *o = &p->step[p->step_count];
-        o->item = items[i];
-        o->draft.count = 0;
-        p->offers[p->step_count++] = offer_make(p, o, &facts, models);
-        any = any || o->drafter >= 0;
-    }
-    p->stats.gain = controller_choose(&p->cost, &facts, p->offers, p->step_count);
-    bool plain = cost_curve_count(&p->cost, count) == 0 || p->since_plain >= PLAIN_EVERY;
+    offers_make(p, &facts, items);
+    p->stats.gain = controller_choose(&p->cost, &facts, p->offers, count);
+    bool plain = plain_due(p, count);
     if (plain)
         offers_withdraw(p);
-    for (int32_t i = 0; p->settings->fixed > 0 && i < p->step_count; i++) {
-        offer *o = &p->offers[i];
-        int32_t could = p->step[i].could;
-        o->chosen = could < p->settings->fixed ? could : (int32_t)p->settings->fixed;
-    }
-    if (any && !plain && p->settings->fixed == 0 && p->stats.gain <= 1)
-        probe(p, count);
+    if (p->settings->fixed > 0)
+        offers_fix(p);
+    else if (!plain && p->stats.gain <= 1)
+        probe(p, &facts);
     model_guess(p);
     drafts_give(p, e);
     speculation_tell_step(p, &facts, plain);
@@ -250,16 +321,22 @@ static void outcome_learn(speculation *p, const guess_offer *o, int32_t drafted,
     speculation_tell_outcome(p, slot->class, d, drafted, accepted);
 }
 
-// Probes are not counted: they are not made because they would gain something.
+// What came of the guesses of a step without prompts. Probes are no loss of the ledger: they are
+// not made because they would gain something.
 static void ledgers_learn(speculation *p, const engine_report *report)
 {
     int32_t rows = report->decode_rows - report->draft_rows;
-    if (report->prefill_rows > 0 || rows < 1 || p->probing)
+    if (report->prefill_rows > 0 || rows < 1)
         return;
-    ledger *l = ledger_of(p, p->modelled, rows);
-    if (p->guessed)
-        ledger_add(l, rows, cost_curve_us(&p->cost, rows) + p->context_us,
-                   rows + report->accepted_count, (double)report->duration_us + p->drafting_us);
+    double plain_us = cost_curve_us(&p->cost, rows) + p->context_us;
+    double tokens = rows + report->accepted_count, us = (double)report->duration_us;
+    allowance_earn(&p->allowance, (double)p->settings->probe_percent);
+    if (p->guessed && plain_us > 0)
+        allowance_add(&p->allowance, controller_gained(rows, plain_us, tokens, us) -
+                                         p->drafting_us / plain_us);
+    if (p->guessed && !p->probing)
+        ledger_add(ledger_of(p, p->modelled, rows),
+                   controller_gained(rows, plain_us, tokens, us + p->drafting_us), tokens / rows);
     for (int k = 0; k < 2; k++)
         if (!p->guessed || k != p->modelled)
             ledger_forgive(ledger_of(p, k, rows));

@@ -53,11 +53,11 @@ void speculation_tell_prompts(speculation *p, const speculation_item *items, int
 static bool is_limited(const speculation *p, const step_facts *facts)
 {
     int32_t chosen = 0, could = 0;
-    double added_us = facts->fixed_us;
+    double added_us =
+        facts->fixed_us + controller_rounds_us(&p->cost, facts, p->offers, p->step_count);
     for (int32_t i = 0; i < p->step_count; i++) {
         chosen += p->offers[i].chosen;
         could += p->offers[i].count;
-        added_us += p->offers[i].chosen * p->offers[i].draft_us;
     }
     if (chosen > 0 && !p->probing)
         return chosen >= facts->room ||
@@ -200,12 +200,10 @@ void speculation_tell_report(speculation *p, const engine_report *report)
 // The least alpha that any number of guesses needs. The draft model's rounds take their time.
 static double break_even_of(const speculation *p, const step_facts *facts, int drafter)
 {
-    double draft_us = 0, best = 1;
-    if (drafter == MODEL && p->model)
-        draft_us = speculation_round_us(p, facts->rows) / facts->rows;
+    double best = 1;
     for (int32_t g = 1; g <= p->settings->tokens && (g == 1 || g * facts->rows <= facts->room);
          g *= 2)
-        best = fmin(best, controller_break_even(&p->cost, facts, g, draft_us));
+        best = fmin(best, controller_break_even(&p->cost, facts, g, drafter == MODEL));
     return best;
 }
 

@@ -267,7 +267,7 @@ static bool step(bench *b, client *clients, int batch, outcome *done)
     bool prompts = false;
     for (int i = 0; i < batch; i++) {
         if (clients[i].drawn > 0 && !clients[i].ended)
-            items[running++] = (speculation_item){ clients[i].sequence, clients[i].slot };
+            items[running++] = (speculation_item){ .sequence = clients[i].sequence, .slot = clients[i].slot };
         prompts = prompts || clients[i].drawn == 0;
     }
     if (b->speculation)
