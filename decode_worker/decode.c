@@ -28,9 +28,9 @@ static const decode_settings *settings_of(const station *s)
 // What the role owns beside the station.
 typedef struct decode_own {
     speculation *speculation;
-    speculation_item *items; // [max_sequences] of the step that comes
-    uint64_t shown_us;       // when the page was told
-    uint64_t unshadowed;     // told already
+    speculation_item *items;       // [max_sequences] of the step that comes
+    uint64_t shown_us;             // when the page was told
+    draft_model_troubles troubles; // told already
     guesses_warned warned;
 } decode_own;
 
@@ -77,15 +77,22 @@ static void closing(station *s, job *j)
     j->guess_slot = -1;
 }
 
+static void trouble_show(station *s, const char *reason, uint64_t *told, uint64_t now)
+{
+    for (; *told < now; ++*told)
+        page_fallback(s->page, "guesses", reason);
+}
+
 static void guesses_show(station *s, uint64_t now_us)
 {
     decode_own *own = s->own;
     if (now_us - own->shown_us < SHOW_US)
         return;
     own->shown_us = now_us;
-    uint64_t unshadowed = guesses_report(own->speculation, &s->state.guesses);
-    for (; own->unshadowed < unshadowed; own->unshadowed++)
-        page_fallback(s->page, "guesses", "pages");
+    draft_model_troubles now = guesses_report(own->speculation, &s->state.guesses);
+    trouble_show(s, "pages", &own->troubles.pages, now.pages);
+    trouble_show(s, "failed", &own->troubles.failed, now.failed);
+    trouble_show(s, "stalled", &own->troubles.stalled, now.stalled);
     page_guesses_show(s->page, engine_facts_of(s->engine)->model_name, &s->state.guesses);
     guesses_warn(&s->state.guesses, &own->warned);
 }

@@ -63,7 +63,7 @@ static void class_report(const speculation_stats *stats, sequence_class class, g
     to->drafter_count = drafters_report(c->drafters, to->drafters);
 }
 
-uint64_t guesses_report(const speculation *p, guesses *told)
+draft_model_troubles guesses_report(const speculation *p, guesses *told)
 {
     speculation_stats stats;
     speculation_stats_of(p, &stats);
@@ -79,7 +79,7 @@ uint64_t guesses_report(const speculation *p, guesses *told)
     for (int c = 0; c < SEQUENCE_CLASSES; c++)
         if (stats.classes[c].tokens_per_step > 0)
             class_report(&stats, (sequence_class)c, &told->classes[told->class_count++]);
-    return stats.unshadowed;
+    return stats.troubles;
 }
 
 void guesses_warn(const guesses *told, guesses_warned *before)

@@ -5,8 +5,8 @@
 #include "decode_worker/speculate/speculation.h"
 #include "net/guesses.h"
 
-// Fill `told`. Returns speculation_stats.unshadowed.
-uint64_t guesses_report(const speculation *p, guesses *told);
+// Fill `told`. Returns speculation_stats.troubles.
+draft_model_troubles guesses_report(const speculation *p, guesses *told);
 
 // Of which drafter and class the log was told that they stay below break-even.
 typedef struct guesses_warned {

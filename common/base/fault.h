@@ -24,7 +24,9 @@
     X(MESSAGE_DROP, "message.drop", "a control message is not sent")                               \
     X(CLOCK_JUMP, "clock.jump", "the wall clock is VALUE seconds off")                             \
     X(LOGITS_NAN, "logits.nan", "one row of logits becomes NaN")                                   \
-    X(TICKET_REFUSE, "ticket.refuse", "a worker refuses a ticket")
+    X(TICKET_REFUSE, "ticket.refuse", "a worker refuses a ticket")                                 \
+    X(DRAFT_FAIL, "draft.fail", "the draft model draws no token for a sequence")                   \
+    X(DRAFT_STALL, "draft.stall", "a step of the draft model takes VALUE ms longer")
 
 typedef enum fault_point {
 #define FAULT_ENUM(id, name, help) FAULT_##id,

@@ -100,8 +100,8 @@ void allowance_add(allowance *a, double steps);
 // One sequence's offer: so many guessed tokens, each right with this chance if those before it are.
 typedef struct offer {
     double alpha;
-    int32_t count;  // tokens that could be guessed, at most DRAFT_MAX
-    bool drafted;   // by the draft model, if they are chosen: all sequences' next tokens in one round
+    int32_t count; // tokens that could be guessed, at most DRAFT_MAX
+    bool drafted; // by the draft model, if they are chosen: all sequences' next tokens in one round
     int32_t chosen; // the result
 } offer;
 

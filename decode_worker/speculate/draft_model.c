@@ -1,10 +1,17 @@
 #include "decode_worker/speculate/draft_model.h"
 
+#include "base/clock.h"
+#include "base/fault.h"
 #include "base/log.h"
 #include "checkpoint/gguf.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+// A guess that takes longer than so many times what it usually does, and so much beyond that, ends
+// with the tokens that it has: nobody's answer waits for it.
+#define STALL_TIMES 4
+#define STALL_US 10000
 
 typedef enum shadow_state { SHADOW_NONE, SHADOW_PROMPT, SHADOW_READY } shadow_state;
 
@@ -12,14 +19,15 @@ typedef struct shadow {
     shadow_state state;
     sequence *sequence;
     uint64_t number;        // of its begin: prompts are computed in this order
-    draft_request *request; // of the guess under way; NULL: it has none
+    draft_request *request; // of the guess under way; NULL: it rests
 } shadow;
 
 struct draft_model {
     engine *engine;
-    int32_t slot_count;
+    int32_t slot_count, chunk_tokens;
     shadow *shadows; // [slot_count]
-    uint64_t begun, unshadowed;
+    uint64_t begun;
+    draft_model_troubles troubles;
     cost_curve cost; // of a step by its sequences
 };
 
@@ -75,6 +83,7 @@ status draft_model_open(const engine_settings *settings, const char *path, const
     if (own.step_tokens < own.max_sequences)
         own.step_tokens = own.max_sequences;
     m->slot_count = target->max_sequences;
+    m->chunk_tokens = (int32_t)own.chunk_tokens;
     m->shadows = calloc((size_t)m->slot_count, sizeof m->shadows[0]);
     if (!m->shadows) {
         error_set(failure, result, "", "memory is short for the draft model");
@@ -124,7 +133,7 @@ void draft_model_begin(draft_model *m, int32_t slot, const sequence_request *req
     own.owner = s;
     *s = (shadow){ .number = ++m->begun };
     if (engine_sequence_open(m->engine, &own, &s->sequence, NULL) != STATUS_OK) {
-        m->unshadowed++;
+        m->troubles.pages++;
         return;
     }
     engine_sequence_start(m->engine, s->sequence);
@@ -140,9 +149,9 @@ void draft_model_end(draft_model *m, int32_t slot)
     *s = (shadow){ 0 };
 }
 
-uint64_t draft_model_unshadowed(const draft_model *m)
+const draft_model_troubles *draft_model_troubles_of(const draft_model *m)
 {
-    return m->unshadowed;
+    return &m->troubles;
 }
 
 bool draft_model_has(const draft_model *m, int32_t slot)
@@ -155,14 +164,25 @@ bool draft_model_ready(const draft_model *m, int32_t slot)
     return m->shadows[slot].state == SHADOW_READY;
 }
 
-// Those whose pages were short are shadows no more.
-static void preempted_drop(draft_model *m, const engine_report *report)
+// It is a shadow no more: its sequence goes on without guesses from here.
+static void shadow_drop(draft_model *m, shadow *s, uint64_t *trouble)
 {
-    for (int32_t i = 0; i < report->preempted_count; i++) {
-        shadow *s = sequence_owner(report->preempted[i]);
-        draft_model_end(m, (int32_t)(s - m->shadows));
-        m->unshadowed++;
-    }
+    draft_model_end(m, (int32_t)(s - m->shadows));
+    ++*trouble;
+}
+
+// A step of the small model. Those whose pages were short or whose logits held no number are
+// dropped.
+static void step(draft_model *m, engine_report *report)
+{
+    if (fault_fires(FAULT_DRAFT_STALL))
+        clock_sleep_us(1000 * (uint64_t)fault_value(FAULT_DRAFT_STALL));
+    engine_step(m->engine, report);
+    for (int32_t i = 0; i < report->preempted_count; i++)
+        shadow_drop(m, sequence_owner(report->preempted[i]), &m->troubles.pages);
+    for (int32_t i = 0; i < report->token_count; i++)
+        if (report->tokens[i].finish == SEQUENCE_FAILED || fault_fires(FAULT_DRAFT_FAIL))
+            shadow_drop(m, report->tokens[i].owner, &m->troubles.failed);
 }
 
 bool draft_model_work(draft_model *m)
@@ -177,8 +197,7 @@ bool draft_model_work(draft_model *m)
         return false;
     engine_report report;
     engine_sequence_resume(m->engine, next->sequence);
-    engine_step(m->engine, &report);
-    preempted_drop(m, &report);
+    step(m, &report);
     if (next->state == SHADOW_NONE)
         return true;
     if (report.token_count > 0)
@@ -190,18 +209,39 @@ bool draft_model_work(draft_model *m)
 
 // ---- guesses ----------------------------------------------------------------------------------
 
-static void rounds_begin(draft_model *m, draft_request *requests, int32_t count)
+// The shadow takes in what its sequence has drawn since; false: no guess now. One that is far
+// behind catches up piece by piece, as with a prompt.
+static bool shadow_follow(draft_model *m, shadow *s, const draft_request *r)
 {
+    CHECK(s->state == SHADOW_READY && r->limit <= DRAFT_MAX);
+    if (r->limit < 1)
+        return false;
+    if (engine_sequence_rewind(m->engine, s->sequence, r->tokens, r->count) != STATUS_OK) {
+        shadow_drop(m, s, &m->troubles.pages); // or its context has ended
+        return false;
+    }
+    if (r->count - sequence_computed(s->sequence) <= m->chunk_tokens)
+        return true;
+    engine_sequence_rest(m->engine, s->sequence);
+    s->state = SHADOW_PROMPT;
+    return false;
+}
+
+// Returns the number of steps that the guesses take.
+static int32_t rounds_begin(draft_model *m, draft_request *requests, int32_t count)
+{
+    int32_t rounds = 0;
     for (int32_t i = 0; i < count; i++) {
         draft_request *r = &requests[i];
         shadow *s = &m->shadows[r->slot];
-        CHECK(s->state == SHADOW_READY && r->limit <= DRAFT_MAX);
         r->guess->count = r->guess->band = 0;
+        s->request = NULL;
+        if (!shadow_follow(m, s, r))
+            continue;
         s->request = r;
-        if (r->limit < 1 ||
-            engine_sequence_rewind(m->engine, s->sequence, r->tokens, r->count) != STATUS_OK)
-            s->request = NULL;
+        rounds = r->limit > rounds ? r->limit : rounds;
     }
+    return rounds;
 }
 
 static void round_collect(draft_model *m, const engine_report *report)
@@ -210,20 +250,30 @@ static void round_collect(draft_model *m, const engine_report *report)
         const engine_token *t = &report->tokens[i];
         shadow *s = t->owner;
         draft_request *r = s->request;
-        if (t->finish != SEQUENCE_FAILED)
-            r->guess->tokens[r->guess->count++] = t->sampled.token;
-        if (t->finish == SEQUENCE_UNFINISHED && r->guess->count == r->limit)
+        if (!r)
+            continue; // it was dropped
+        r->guess->tokens[r->guess->count++] = t->sampled.token;
+        if (t->finish == SEQUENCE_UNFINISHED && r->guess->count < r->limit)
+            continue;
+        if (t->finish == SEQUENCE_UNFINISHED)
             engine_sequence_rest(m->engine, s->sequence);
+        s->request = NULL;
     }
 }
 
 void draft_model_guess(draft_model *m, draft_request *requests, int32_t count)
 {
-    rounds_begin(m, requests, count);
+    int32_t rounds = rounds_begin(m, requests, count);
+    double usual_us = rounds * cost_curve_us(&m->cost, count);
+    uint64_t begun_us = clock_now_us();
     while (engine_has_work(m->engine)) {
         engine_report report;
-        engine_step(m->engine, &report);
-        preempted_drop(m, &report);
+        if (usual_us > 0 &&
+            (double)(clock_now_us() - begun_us) > STALL_TIMES * usual_us + STALL_US) {
+            m->troubles.stalled++;
+            break;
+        }
+        step(m, &report);
         if (report.rows == 0)
             break;
         round_collect(m, &report);
@@ -231,8 +281,12 @@ void draft_model_guess(draft_model *m, draft_request *requests, int32_t count)
         if (report.rows <= 2 * report.token_count)
             cost_curve_add(&m->cost, report.token_count, (double)report.duration_us);
     }
-    for (int32_t i = 0; i < count; i++)
-        m->shadows[requests[i].slot].request = NULL;
+    for (int32_t i = 0; i < count; i++) {
+        shadow *s = &m->shadows[requests[i].slot];
+        if (s->request)
+            engine_sequence_rest(m->engine, s->sequence);
+        s->request = NULL;
+    }
 }
 
 const cost_curve *draft_model_cost(const draft_model *m)

@@ -23,10 +23,17 @@ void draft_model_close(draft_model *m); // NULL is allowed
 const engine_facts *draft_model_facts(const draft_model *m);
 
 // A sequence takes a slot (below the target's max_sequences) with this request. Where there is no
-// room it has no shadow, and draft_model_unshadowed counts it.
+// room it has no shadow.
 void draft_model_begin(draft_model *m, int32_t slot, const sequence_request *request);
 void draft_model_end(draft_model *m, int32_t slot);
-uint64_t draft_model_unshadowed(const draft_model *m);
+
+// What went wrong since open; no answer felt it.
+typedef struct draft_model_troubles {
+    uint64_t pages;   // sequences without a shadow, or whose shadow ended: no page, no room
+    uint64_t failed;  // shadows that ended because their logits held no number
+    uint64_t stalled; // guesses that were cut short because they took too long
+} draft_model_troubles;
+const draft_model_troubles *draft_model_troubles_of(const draft_model *m);
 
 // Compute one piece of a shadow's prompt; false: there is none to compute.
 bool draft_model_work(draft_model *m);

@@ -84,12 +84,12 @@ typedef struct speculation_stats {
     uint64_t steps_on, steps_off;                // of steps that generated and had no prompts
     uint64_t steps_probing;                      // of steps_on
     uint64_t steps_prompts;                      // beside prompts
-    double break_even;   // the alpha that guesses from texts need at the batch of now
-    int32_t batch;       // rows without guesses of the last step
-    double gain;         // predicted for the last step: 1 is none
-    double on;           // share of the last steps that had guesses, about 32
-    uint64_t unshadowed; // sequences for which the draft model had no room
-    uint64_t drafting_us; // that the draft model took for guesses
+    double break_even;             // the alpha that guesses from texts need at the batch of now
+    int32_t batch;                 // rows without guesses of the last step
+    double gain;                   // predicted for the last step: 1 is none
+    double on;                     // share of the last steps that had guesses, about 32
+    draft_model_troubles troubles; // of the draft model
+    uint64_t drafting_us;          // that the draft model took for guesses
 } speculation_stats;
 
 // `served` outlives it and was opened with `settings_served`. Errors: STATUS_NO_MEMORY, and

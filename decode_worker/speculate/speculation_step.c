@@ -5,7 +5,7 @@
 #include <math.h>
 #include <stddef.h>
 
-#define PLAIN_EVERY 64   // steps with guesses between two without, so that their time stays known
+#define PLAIN_EVERY 64 // steps with guesses between two without, so that their time stays known
 #define PLAIN_EVERY_FIRST 8 // until it was measured so often
 #define PLAIN_ENOUGH 4
 #define ON_STEPS 32.0    // that `on` is the share of
@@ -23,6 +23,7 @@ static const double priors[DRAFT_BANDS] = { 0.3, 0.5, 0.65, 0.8 };
 #define MODEL_PRIOR 0.65
 #define CREDIT 0.5       // of what is missing to certainty
 #define CREDIT_GUESSES 6 // over which it is used up
+#define OTHERS 6.0       // outcomes of its own that what is known of others weighs
 
 // ---- guessing ---------------------------------------------------------------------------------
 
@@ -59,7 +60,8 @@ static double alpha_of(const speculation *p, const guess_offer *o, int drafter)
     int at = slot_band(drafter, band);
     if (s->guesses[at] < CREDIT_GUESSES && p->allowance.steps > 0)
         alpha += (1 - alpha) * CREDIT * (1 - (double)s->guesses[at] / CREDIT_GUESSES);
-    return acceptance_alpha(&s->bands[at], alpha, 6);
+    // What others teach counts less with every guess of its own: a text may turn.
+    return acceptance_alpha(&s->bands[at], alpha, OTHERS / (1 + s->guesses[at] / OTHERS));
 }
 
 // The best guess from texts for one sequence. Returns its alpha.
@@ -326,19 +328,20 @@ static void outcome_learn(speculation *p, const guess_offer *o, int32_t drafted,
 static void ledgers_learn(speculation *p, const engine_report *report)
 {
     int32_t rows = report->decode_rows - report->draft_rows;
+    bool tried = p->guessed || p->modelled; // the model's time was spent, whatever was taken of it
     if (report->prefill_rows > 0 || rows < 1)
         return;
     double plain_us = cost_curve_us(&p->cost, rows) + p->context_us;
     double tokens = rows + report->accepted_count, us = (double)report->duration_us;
     allowance_earn(&p->allowance, (double)p->settings->probe_percent);
-    if (p->guessed && plain_us > 0)
-        allowance_add(&p->allowance, controller_gained(rows, plain_us, tokens, us) -
-                                         p->drafting_us / plain_us);
-    if (p->guessed && !p->probing)
+    if (tried && plain_us > 0)
+        allowance_add(&p->allowance,
+                      controller_gained(rows, plain_us, tokens, us) - p->drafting_us / plain_us);
+    if (tried && !p->probing)
         ledger_add(ledger_of(p, p->modelled, rows),
                    controller_gained(rows, plain_us, tokens, us + p->drafting_us), tokens / rows);
     for (int k = 0; k < 2; k++)
-        if (!p->guessed || k != p->modelled)
+        if (!tried || k != p->modelled)
             ledger_forgive(ledger_of(p, k, rows));
 }
 
@@ -364,8 +367,11 @@ void speculation_learn(speculation *p, const engine_report *report)
         int32_t drafted = 0, accepted = 0;
         if (p->offers[i].chosen > 0)
             sequence_drafted(p->step[i].item.sequence, &drafted, &accepted);
+        const guess_offer *o = &p->step[i];
         if (drafted > 0)
-            outcome_learn(p, &p->step[i], drafted, accepted);
+            outcome_learn(p, o, drafted, accepted);
+        else if (o->drafter == MODEL && o->draft.count > 0) // a grammar or an end forbade all of it
+            acceptance_add(&p->slots[o->item.slot].bands[DRAFT_BANDS], 1, 0);
     }
     speculation_tell_report(p, report);
     p->since_plain = p->guessed ? p->since_plain + 1 : 0;

@@ -249,7 +249,8 @@ void speculation_stats_of(const speculation *p, speculation_stats *stats)
 {
     step_facts facts = speculation_facts(p, p->stats.batch > 0 ? p->stats.batch : 1);
     *stats = p->stats;
-    stats->unshadowed = p->model ? draft_model_unshadowed(p->model) : 0;
+    if (p->model)
+        stats->troubles = *draft_model_troubles_of(p->model);
     for (int i = 0; i < SPECULATION_DRAFTERS; i++) {
         speculation_drafter *all = &stats->drafters[i];
         acceptance sum = { 0 };
