@@ -119,6 +119,9 @@ typedef struct sequence_guide {
     void (*begin)(void *state);
     // False: the token may not come next; an id that ends the sequence is not told.
     bool (*advance)(void *state, int32_t token);
+    // How many of `count` guessed tokens may come next, one behind the other; nothing changes. Too
+    // few are no fault: guesses are lost.
+    int32_t (*follows)(void *state, const int32_t *tokens, int32_t count);
     // Which tokens may come next, as `words` words of bits (backend_sample.mask); ids that end the
     // sequence are the engine's, which allows them where *complete. False: nothing can come.
     bool (*mask)(void *state, uint64_t *mask, int32_t words, bool *complete);
@@ -228,7 +231,8 @@ status engine_sequence_place(engine *e, sequence *s, int32_t computed, const int
 // was guessed: the answer is the same as without, only sooner. Nothing of a wrong guess stays. Once
 // a sequence and step, at most. Returns how many of the tokens are taken: none where it does not
 // generate now, draft_tokens of all sequences together at most, none behind the sequence's end or
-// from a token on that would end it. The step drops those that find no page.
+// from a token on that would end it or that its guide does not allow. The step drops those that
+// find no page.
 int32_t engine_sequence_draft(engine *e, sequence *s, const int32_t *tokens, int32_t count);
 // What the last step computed for `s`: guessed tokens, and how many of them were drawn.
 void sequence_drafted(const sequence *s, int32_t *drafted, int32_t *accepted);

@@ -297,7 +297,10 @@ int32_t engine_sequence_draft(engine *e, sequence *s, const int32_t *tokens, int
     int32_t left = s->max_tokens - (s->token_count - s->prompt_count);
     left = left < e->facts.context - s->token_count ? left : e->facts.context - s->token_count;
     room = room < left - 1 ? room : left - 1; // one token is drawn whatever the draft is
-    while (s->draft_count < count && s->draft_count < room) {
+    room = room < count ? room : count;
+    if (s->guide && room > 0)
+        room = s->guide->follows(s->guide->state, tokens, room);
+    while (s->draft_count < room) {
         int32_t token = tokens[s->draft_count];
         if (token < 0 || token >= e->facts.vocabulary || sampler_ends(e, s, token))
             break;

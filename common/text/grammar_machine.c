@@ -216,12 +216,30 @@ bool grammar_place_advance_bytes(grammar_place *p, slice bytes)
     return true;
 }
 
+// The bytes of a token; none of one that is never allowed.
+static slice token_bytes(const grammar_vocabulary *v, int32_t token)
+{
+    return token < 0 || (size_t)token >= v->token_count ? (slice){ 0 } : v->tokens[token];
+}
+
 bool grammar_place_advance(grammar_place *p, int32_t token)
 {
-    const grammar_vocabulary *v = p->machine->v;
-    if (token < 0 || (size_t)token >= v->token_count || v->tokens[token].size == 0)
-        return false;
-    return grammar_place_advance_bytes(p, v->tokens[token]);
+    slice bytes = token_bytes(p->machine->v, token);
+    return bytes.size > 0 && grammar_place_advance_bytes(p, bytes);
+}
+
+// States are never collected for a look: whoever only looks must not cost a place its state.
+int32_t grammar_place_follows(const grammar_place *p, const int32_t *tokens, int32_t count)
+{
+    int32_t state = p->state;
+    for (int32_t i = 0; i < count; i++) {
+        slice bytes = token_bytes(p->machine->v, tokens[i]);
+        for (size_t k = 0; k < bytes.size && state > STATE_DEAD; k++)
+            state = machine_step(p->machine, state, (uint8_t)bytes.data[k]);
+        if (bytes.size == 0 || state <= STATE_DEAD)
+            return i;
+    }
+    return count;
 }
 
 // ---- for tests and tools -----------------------------------------------------------------------

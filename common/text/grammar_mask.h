@@ -45,6 +45,9 @@ void grammar_place_copy(const grammar_place *from, grammar_place *to);
 // Go on by the bytes of a token; false, and nothing changes, where the grammar does not allow it.
 bool grammar_place_advance(grammar_place *p, int32_t token);
 bool grammar_place_advance_bytes(grammar_place *p, slice bytes);
+// How many of `count` tokens may come next, one behind the other; the place stays. Fewer where the
+// machine has no room to look further.
+int32_t grammar_place_follows(const grammar_place *p, const int32_t *tokens, int32_t count);
 // Whether the text may end here.
 bool grammar_place_complete(grammar_place *p);
 // The tokens that may come next, as *words words (GRAMMAR_MASK_WORDS) that are valid until the

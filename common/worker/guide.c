@@ -40,7 +40,7 @@ struct guides {
     atomic_bool ending;
     pthread_t thread;
     bool started;
-    guide_grammar stop; // pushed to wake the thread
+    guide_grammar stop;             // pushed to wake the thread
     grammar_vocabulary *vocabulary; // the compiler thread's; NULL until it is read
 };
 
@@ -243,6 +243,11 @@ static bool place_advance(void *state, int32_t token)
     return grammar_place_advance(state, token);
 }
 
+static int32_t place_follows(void *state, const int32_t *tokens, int32_t count)
+{
+    return grammar_place_follows(state, tokens, count);
+}
+
 static bool place_mask(void *state, uint64_t *mask, int32_t words, bool *complete)
 {
     bool some;
@@ -264,8 +269,10 @@ const sequence_guide *guide_begin(guide *use)
         use->place = grammar_place_open(use->grammar->machine);
     if (!use->place)
         return NULL;
-    use->sequence = (sequence_guide){
-        .state = use->place, .begin = place_begin, .advance = place_advance, .mask = place_mask
-    };
+    use->sequence = (sequence_guide){ .state = use->place,
+                                      .begin = place_begin,
+                                      .advance = place_advance,
+                                      .follows = place_follows,
+                                      .mask = place_mask };
     return &use->sequence;
 }

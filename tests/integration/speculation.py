@@ -1,30 +1,46 @@
 #!/usr/bin/env python3
 # tags: integration model
-# limit: 300
-"""Guessing changes no answer: random requests (greedy, sampled, penalties, biases, stop strings, log-probabilities) have the same text and the
-same bits of logits with every drafter and without one, alone, in a crowd, and when a decode worker is killed half-way.
+# limit: 600
+"""Guessing changes no answer: random requests (greedy, sampled, penalties, biases, grammars, stop strings, log-probabilities) have the same
+text, the same log-probabilities and the same bits of logits with every drafter and without one, alone, in a crowd, and when a decode
+worker is killed half-way. Every drafter is made to guess whether that pays or not, and must have been right and wrong; "auto" guesses as it pays.
 
-    tests/integration/speculation.py [--requests N] [--seed S]     (the model: PENSTOCK_MODEL)
+    tests/integration/speculation.py [--requests N] [--seed S] [--draft FILE] [--drafters NAME,...]     (the model: PENSTOCK_MODEL)
 """
 import argparse
+import concurrent.futures
+import json
 import os
 import random
+import re
+import struct
 import sys
+import threading
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "harness"))
-from cluster import Cluster, check, hashes, main, together  # noqa: E402
-from streams import PATIENT, metric  # noqa: E402
+from cluster import MODEL, Cluster, check, hashes, main, run_parts, together  # noqa: E402
+from streams import PATIENT, metric, text_of  # noqa: E402
 
 WORDS = "river stone winter lantern copper bridge garden silver thunder market harbor velvet".split()
 CROWD = 8
+PATTERN = "[a-f]{2,6}-[0-9]{3,12}( (yes|no)){1,4}"
+CHOICES = ["red", "green", "light blue, with a little silver"]
+# Between its values there is one way to go on; a list of words repeats itself.
+RECORD = {"type": "object", "properties": {"identifier": {"const": "river-17"}, "size": {"type": "integer", "minimum": 0, "maximum": 99},
+          "words": {"type": "array", "items": {"enum": WORDS}, "minItems": 2, "maxItems": 6}},
+          "required": ["identifier", "size", "words"], "additionalProperties": False}
+SCHEMA = {"response_format": {"type": "json_schema", "json_schema": {"name": "data", "schema": RECORD, "strict": True}}}
+GRAMMARS = [SCHEMA, {"structured_outputs": {"regex": PATTERN}}, {"structured_outputs": {"choice": CHOICES}}]
+SETTINGS = dict(router=PATIENT["router"] + ["policy.local_prefill_tokens=0"],
+                engine=PATIENT["engine"] + ["engine.threads=1"])  # three engines share the machine
 
 
 def request(draw):
     """A random request; half of the prompts repeat themselves, so that there is something to guess."""
     sentence = " ".join(draw.choice(WORDS) for _ in range(draw.randint(5, 12)))
     prompt = " ".join([sentence] * draw.randint(2, 5)) if draw.random() < 0.5 else sentence
-    r = dict(prompt=prompt, max_tokens=draw.randint(20, 70), ignore_eos=draw.random() < 0.7, logits_hash=True)
+    r = dict(prompt=prompt, max_tokens=draw.randint(15, 60), ignore_eos=draw.random() < 0.7, logits_hash=True)
     r["temperature"] = draw.choice([0, 0, 0.5, 0.8, 1.2])
     r["seed"] = draw.randint(0, 2**31)
     if draw.random() < 0.3:
@@ -38,32 +54,55 @@ def request(draw):
     if draw.random() < 0.3:
         r.update(logprobs=draw.randint(0, 5))
     if draw.random() < 0.2:
-        r.update(min_tokens=draw.randint(1, 20))
+        r.update(min_tokens=draw.randint(1, 15))
+    if draw.random() < 0.3:
+        r.pop("stop", None)
+        r.update(draw.choice(GRAMMARS), ignore_eos=False, max_tokens=60)
     return r
 
 
-def ask(cluster, r):
-    answer = cluster.complete(**r)
-    choice = answer["choices"][0]
-    return choice["text"], choice["finish_reason"], tuple(hashes(answer)), choice["logprobs"], answer["usage"]["completion_tokens"]
+class Asker:
+    """Asks a cluster, and counts what its usage says of guesses."""
+    def __init__(self, cluster):
+        self.cluster = cluster
+        self.lock = threading.Lock()
+        self.right = self.wrong = self.answers = 0
 
+    def ask(self, r):
+        answer = self.cluster.complete(**r)
+        choice, usage = answer["choices"][0], answer["usage"]
+        details = usage["completion_tokens_details"]
+        with self.lock:
+            self.answers += 1
+            self.right += details["accepted_prediction_tokens"]
+            self.wrong += details["rejected_prediction_tokens"]
+        return choice["text"], choice["finish_reason"], tuple(hashes(answer)), choice["logprobs"], usage["completion_tokens"]
 
-def crowd(cluster, requests):
-    """The requests, so many at a time, in order."""
-    found = []
-    for first in range(0, len(requests), CROWD):
-        found += together([lambda r=r: ask(cluster, r) for r in requests[first:first + CROWD]])
-    return found
+    def crowd(self, requests):
+        """The requests, so many at a time; their answers in order."""
+        with concurrent.futures.ThreadPoolExecutor(CROWD) as pool:
+            return list(pool.map(self.ask, requests))
+
+    def crowd_killed(self, requests):
+        """A crowd of which one of two decode workers is killed behind half of the answers."""
+        goal, victim = self.answers + len(requests) // 2, self.cluster.of("decode")[0]
+
+        def busy():
+            return self.answers >= goal and any(w["name"] == victim.name and w["sequences_running"] > 0 for w in self.cluster.state()["workers"])
+
+        def kill():
+            self.cluster.until("half of the answers, and work at its worker", busy, 3600)
+            victim.kill()
+        found = together([lambda: self.crowd(requests), kill])[0]
+        again = metric(self.cluster, "penstock_retries_total")
+        check(again > 0, "the worker that was killed had nothing to do")
+        print(f"    a worker was killed: {again:.0f} requests began again")
+        return found
 
 
 def compare(truth, found, requests, where):
     for expected, got, r in zip(truth, found, requests):
         check(got == expected, f"{where}: {r}: {got} is not {expected}")
-
-
-def guessed(cluster):
-    """Right guesses of all decode workers' drafters."""
-    return sum(metric(cluster, "penstock_worker_guesses_total", w, result="right") for w in cluster.of("decode") if w.alive())
 
 
 def wishes(cluster):
@@ -82,40 +121,99 @@ def wishes(cluster):
     check(failure["param"] == "speculate" and "maybe" in failure["message"], f"{failure}")
 
 
-def killed(cluster, requests, truth, where):
-    """One of two decode workers is killed while a crowd runs."""
-    def kill():
-        time.sleep(0.4)
-        cluster.of("decode")[0].kill()
-    found = together([lambda r=r: ask(cluster, r) for r in requests] + [kill])
-    compare(truth, found[:-1], requests, where + ", a decode worker killed")
+def b074_logprobs_are_those_without_guesses(cluster):
+    """One entry for each token, of the model that is served, streamed or not, whether its guess was right or wrong."""
+    r = dict(prompt="one two three four five six seven eight nine ten " * 4, max_tokens=40, ignore_eos=True, temperature=0.9, seed=4, logprobs=5,
+             model=cluster.model_name())
+    truth = cluster.complete(**dict(r, speculate="off"))
+    answer = cluster.complete(**r)
+    details = answer["usage"]["completion_tokens_details"]
+    check(details["accepted_prediction_tokens"] > 0 and details["rejected_prediction_tokens"] > 0, f"{details}: both are wanted")
+    expected, got = truth["choices"][0]["logprobs"], answer["choices"][0]["logprobs"]
+    check(got == expected, f"{got} is not {expected}")
+    check(len(got["tokens"]) == len(got["token_logprobs"]) == len(got["top_logprobs"]) == 40, f"{got} is not of 40 tokens")
+    check(all(p < 0 for p in got["token_logprobs"]), f"{got['token_logprobs']}: at this temperature nothing is certain")
+    events = cluster.stream("/v1/completions", r)
+    parts = [e["choices"][0]["logprobs"] for e in events[:-1] if e["choices"]]
+    check(text_of(events) == truth["choices"][0]["text"], "the streamed text differs")
+    for name in ("tokens", "token_logprobs"):
+        streamed = [x for part in parts if part for x in part[name]]
+        check(streamed == expected[name], f"streamed {name}: {streamed} is not {expected[name]}")
+
+
+def b076_grammars_hold_beside_free_requests(cluster):
+    """Structured answers with guesses in one batch with free ones, of a schema that often leaves one way to go on."""
+    free = dict(prompt="one two three four five six seven eight nine ten " * 4, max_tokens=40, ignore_eos=True, temperature=0, logits_hash=True)
+    bound = [dict(prompt=f"A record of number {i}: ", max_tokens=120, temperature=t, seed=i, logits_hash=True, **SCHEMA)
+             for i, t in enumerate((0, 0.8, 1.2, 1.5))]
+    asker = Asker(cluster)
+    requests = [r for one in bound for r in (one, dict(free, seed=one["seed"]))]
+    truth = [asker.ask(dict(r, speculate="off")) for r in requests]
+    check(asker.right + asker.wrong == 0, "guesses in spite of speculate: off")
+    for _ in range(2):
+        compare(truth, asker.crowd(requests), requests, "beside others")
+    check(asker.right > 0, "nothing was guessed right")
+    for text, finish, *_ in truth[::2]:
+        check(finish == "stop", f"{text!r} was cut")
+        value = json.loads(text)
+        check(list(value) == ["identifier", "size", "words"] and value["identifier"] == "river-17" and 0 <= value["size"] <= 99 and
+              2 <= len(value["words"]) <= 6 and set(value["words"]) <= set(WORDS), f"{text!r} is not of the schema")
+
+
+def layers_of(path):
+    """The number of layers that a GGUF file names: u32 behind its key's type."""
+    with open(path, "rb") as file:
+        head = file.read(1 << 16)
+    found = re.search(rb"\.block_count\x04\0\0\0(....)", head, re.S)
+    check(found, f"{path} does not say how many layers it has")
+    return struct.unpack("<I", found.group(1))[0]
+
+
+def drafters(draft):
+    """Each drafter's settings, and whether it must have been wrong as well as right."""
+    fixed = ["speculate.fixed=3", "speculate.prompt_tokens=256"]
+    return {"auto": (["speculate.drafter=auto", "speculate.probe_percent=30", f"speculate.model={draft}"], False),
+            "ngram": (["speculate.drafter=ngram"] + fixed, True),
+            "suffix": (["speculate.drafter=suffix"] + fixed, True),
+            "model": (["speculate.drafter=model", f"speculate.model={draft}"] + fixed, draft != MODEL),
+            "layers": (["speculate.drafter=model", f"speculate.layers={layers_of(MODEL) - 2}"] + fixed, True)}
+
+
+def run_drafter(name, settings, wrong, requests, truth):
+    began = time.monotonic()
+    with Cluster(1, 2, decode_set=settings, **SETTINGS) as cluster:
+        asker = Asker(cluster)
+        alone = requests[:max(4, len(requests) // 5)]
+        compare(truth, [asker.ask(r) for r in alone], alone, name + ", alone")
+        cluster.check_idle()
+        if name == "ngram":
+            run_parts([wishes, b074_logprobs_are_those_without_guesses, b076_grammars_hold_beside_free_requests], cluster)
+        compare(truth, asker.crowd_killed(requests), requests, name + ", in a crowd, a decode worker killed")
+        cluster.check_idle()
+    print(f"{name}: {len(alone)} alone and {len(requests)} in a crowd are equal; {asker.right} guesses were right and {asker.wrong} not "
+          f"({time.monotonic() - began:.0f} s)", flush=True)
+    check(asker.right > 0, f"{name}: nothing was guessed right")
+    check(asker.wrong > 0 or not wrong, f"{name}: nothing was guessed wrong")
 
 
 def test(arguments):
     draw = random.Random(arguments.seed)
-    print(f"replay with --seed {arguments.seed}")
+    print(f"replay with --seed {arguments.seed}", flush=True)
     requests = [request(draw) for _ in range(arguments.requests)]
-    settings = dict(router=PATIENT["router"] + ["policy.local_prefill_tokens=0"], engine=PATIENT["engine"])
-    with Cluster(1, 1, decode_set=["speculate.drafter=off"], **settings) as cluster:
-        truth = crowd(cluster, requests)
-        check(guessed(cluster) == 0, "something was guessed without a drafter")
-    for drafter in ("auto", "ngram", "suffix"):
-        with Cluster(1, 2, decode_set=[f"speculate.drafter={drafter}", "speculate.probe_percent=30"], **settings) as cluster:
-            alone = requests[:max(6, len(requests) // 5)]
-            compare(truth, [ask(cluster, r) for r in alone], alone, drafter + ", alone")
-            compare(truth, crowd(cluster, requests), requests, drafter + ", in a crowd")
-            check(guessed(cluster) > 0, f"{drafter}: nothing was guessed right")
-            print(f"{drafter}: {guessed(cluster):.0f} tokens were guessed right")
-            if drafter == "auto":
-                wishes(cluster)
-            cluster.check_idle()
-            killed(cluster, requests[:CROWD], truth, drafter)
-            cluster.check_idle()
+    with Cluster(1, 1, decode_set=["speculate.drafter=off"], **SETTINGS) as cluster:
+        asker = Asker(cluster)
+        truth = asker.crowd(requests)
+        check(asker.right + asker.wrong == 0, "something was guessed without a drafter")
+    known = drafters(arguments.draft or MODEL)
+    for name in arguments.drafters.split(",") if arguments.drafters else known:
+        run_drafter(name, *known[name], requests, truth)
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
-    parser.add_argument("--requests", type=int, default=24)
+    parser.add_argument("--requests", type=int, default=16)
+    parser.add_argument("--draft", help="the draft model; without it the model guesses for itself")
+    parser.add_argument("--drafters")
     parser.add_argument("--seed", type=int, default=int(os.environ.get("PENSTOCK_SEED") or random.randrange(10**6)))
     options = parser.parse_args()
     main(lambda: test(options))

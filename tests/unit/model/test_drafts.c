@@ -253,6 +253,86 @@ static void what_cannot_be_drawn_is_not_taken(void **state)
     fixture_close(e);
 }
 
+// Behind an even id comes an odd one and the other way round; the text is complete from 40 on.
+typedef struct parity {
+    int32_t told, last;
+} parity;
+
+static void parity_begin(void *state)
+{
+    *(parity *)state = (parity){ 0 };
+}
+
+static bool parity_advance(void *state, int32_t token)
+{
+    parity *p = state;
+    bool fine = token % 2 != p->last % 2;
+    p->last = fine ? token : p->last;
+    p->told += fine;
+    return fine;
+}
+
+static int32_t parity_follows(void *state, const int32_t *tokens, int32_t count)
+{
+    parity p = *(parity *)state;
+    int32_t fine = 0;
+    while (fine < count && parity_advance(&p, tokens[fine]))
+        fine++;
+    return fine;
+}
+
+static bool parity_mask(void *state, uint64_t *mask, int32_t words, bool *complete)
+{
+    const parity *p = state;
+    memset(mask, p->last % 2 ? 0x55 : 0xaa, (size_t)words * sizeof mask[0]);
+    mask[0] &= ~7ull; // the end ids are not the guide's
+    *complete = p->told >= 40;
+    return true;
+}
+
+// B076: guesses that a guide forbids take no row, and the answer is what it is without guesses.
+static void b076_a_guide_cuts_guesses_and_its_answer_stays(void **state)
+{
+    fixture *f = *state;
+    parity told;
+    const sequence_guide guide = { .state = &told,
+                                   .begin = parity_begin,
+                                   .advance = parity_advance,
+                                   .follows = parity_follows,
+                                   .mask = parity_mask };
+    engine_settings settings = settings_new("f16");
+    settings.draft_tokens = GUESSES;
+    engine *e = fixture_open(&settings);
+    uint64_t random = seed_choose() << 32;
+    for (int i = 0; i < CROWD; i++) {
+        sequence_request request = f->requests[i];
+        request.guide = &guide;
+        request.ignore_eos = false;
+        request.min_tokens = 10 * (i % 3);
+        run truth = fixture_run_one(e, request), r = { 0 };
+        sequence *s = fixture_start(e, request, &r);
+        int64_t cut = 0, drafted = 0;
+        while (engine_has_work(e)) {
+            int32_t guesses[GUESSES] = { 0 }, count = truth.count - r.count - 1, fine;
+            count = count < 0 || r.count == 0 ? 0 : count < GUESSES ? count : GUESSES;
+            memcpy(guesses, truth.tokens + r.count, (size_t)count * sizeof guesses[0]);
+            for (int32_t k = 0; k < count; k++) // some wrong, half of them forbidden
+                if (random_mix(random++) % 4 == 0)
+                    guesses[k] = TINY_MODEL_BYTE_FIRST + (int32_t)(random_mix(random++) % 256);
+            fine = parity_follows(&told, guesses, count);
+            int32_t taken = engine_sequence_draft(e, s, guesses, count);
+            assert_true(taken <= fine);
+            cut += fine < count;
+            assert_int_equal(fixture_step(e).draft_rows, taken);
+            drafted += taken;
+        }
+        engine_sequence_close(e, s, true);
+        run_expect_equal(&r, &truth);
+        assert_true(cut > 0 && drafted > 0);
+    }
+    fixture_close(e);
+}
+
 // Rows of this token hold no number, in the cache neither; guessed, it must not be felt.
 static void a_wrong_guess_that_is_no_number_is_not_felt(void **state)
 {
@@ -368,6 +448,7 @@ int main(void)
         cmocka_unit_test(guesses_that_find_no_page_are_dropped),
         cmocka_unit_test(b072_b073_an_end_within_the_guesses_is_the_end),
         cmocka_unit_test(what_cannot_be_drawn_is_not_taken),
+        cmocka_unit_test(b076_a_guide_cuts_guesses_and_its_answer_stays),
         cmocka_unit_test(a_wrong_guess_that_is_no_number_is_not_felt),
         cmocka_unit_test(a_rewound_sequence_draws_what_its_new_text_asks_for),
         cmocka_unit_test(a_guess_ends_with_its_sequence),

@@ -164,7 +164,9 @@ static void a_guide_says_what_may_come_and_where_it_ends(void **state)
     (void)state;
     int32_t tokens[24];
     counting told = { 7 };
-    const sequence_guide guide = { &told, counting_begin, counting_advance, counting_mask };
+    const sequence_guide guide = {
+        .state = &told, .begin = counting_begin, .advance = counting_advance, .mask = counting_mask
+    };
     engine *e = engine_new();
     error failure;
     sequence *s;

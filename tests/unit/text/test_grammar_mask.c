@@ -57,7 +57,9 @@ static void compare(grammar_machine *m, grammar_place *p, const slice *tokens, s
         if (tokens[i].size > 0) {
             way = grammar_place_open(m);
             grammar_place_copy(p, way);
-            fine = grammar_place_advance(way, (int32_t)i);
+            const int32_t looked = (int32_t)i;
+            assert_int_equal(grammar_place_follows(p, &looked, 1), allowed(mask, i));
+            fine = grammar_place_advance(way, looked);
             grammar_place_close(way);
         }
         if (fine != allowed(mask, i))
@@ -136,6 +138,48 @@ static void masks_are_what_bytes_one_by_one_allow(void **state)
             else
                 assert_true(grammar_place_advance(p, token));
         }
+        grammar_place_close(p);
+        grammar_machine_close(m);
+        grammar_release(g);
+    }
+    grammar_vocabulary_close(v);
+}
+
+// What follows is what advancing takes, and looking leaves the place where it is.
+static void a_look_at_tokens_changes_nothing(void **state)
+{
+    (void)state;
+    slice tokens[512];
+    char bytes[256];
+    size_t count = pieces_make(tokens, bytes), words;
+    grammar_vocabulary *v;
+    assert_int_equal(grammar_vocabulary_open(tokens, count, &v), STATUS_OK);
+    for (size_t k = 0; k < SOURCES; k++) {
+        grammar *g;
+        bool some;
+        assert_int_equal(grammar_compile(slice_of(sources[k]), &g, NULL), STATUS_OK);
+        grammar_machine *m = grammar_machine_open(g, v);
+        grammar_place *p = grammar_place_open(m), *way = grammar_place_open(m);
+        for (uint64_t i = 0; i < 60; i++) {
+            int32_t guess[8], fine = 0;
+            grammar_place_copy(p, way);
+            for (int32_t n = 0; n < 8; n++) {
+                const uint64_t *mask = grammar_place_mask(way, &words, &some);
+                uint64_t bits = random_mix((i * 8 + (uint64_t)n) * SOURCES + k);
+                guess[n] = some && bits % 5 ? choose(mask, count, bits) : (int32_t)(bits % count);
+                if (fine == n && grammar_place_advance(way, guess[n]))
+                    fine++;
+            }
+            assert_int_equal(grammar_place_follows(p, guess, 8), fine);
+            assert_int_equal(grammar_place_follows(p, guess, fine / 2), fine / 2);
+            const int32_t unknown[] = { -1, (int32_t)count };
+            assert_int_equal(grammar_place_follows(p, &unknown[i % 2], 1), 0);
+            if (fine == 0)
+                grammar_place_begin(p);
+            else
+                assert_true(grammar_place_advance(p, guess[0]));
+        }
+        grammar_place_close(way);
         grammar_place_close(p);
         grammar_machine_close(m);
         grammar_release(g);
@@ -264,6 +308,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(masks_are_what_bytes_one_by_one_allow),
+        cmocka_unit_test(a_look_at_tokens_changes_nothing),
         cmocka_unit_test(masks_of_smollm2_are_fast),
         cmocka_unit_test(masks_of_qwen_are_fast),
     };
