@@ -365,9 +365,10 @@ void speculation_learn(speculation *p, const engine_report *report)
     ledgers_learn(p, report);
     for (int32_t i = 0; i < p->step_count; i++) {
         int32_t drafted = 0, accepted = 0;
-        if (p->offers[i].chosen > 0)
-            sequence_drafted(p->step[i].item.sequence, &drafted, &accepted);
         const guess_offer *o = &p->step[i];
+        if (p->offers[i].chosen == 0)
+            continue;
+        sequence_drafted(o->item.sequence, &drafted, &accepted);
         if (drafted > 0)
             outcome_learn(p, o, drafted, accepted);
         else if (o->drafter == MODEL && o->draft.count > 0) // a grammar or an end forbade all of it
