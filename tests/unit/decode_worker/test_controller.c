@@ -168,9 +168,8 @@ static void the_choice_is_the_best_of_all(void **state)
         cost_curve_add(&rounds, 1, 30 * unit());
         offer o[3];
         for (int k = 0; k < 3; k++)
-            o[k] = (offer){
-                .alpha = unit(), .count = (int32_t)(9 * unit()), .drafted = i % 2 == 0
-            };
+            o[k] =
+                (offer){ .alpha = unit(), .count = (int32_t)(9 * unit()), .drafted = i % 2 == 0 };
         int32_t room = 1 + (int32_t)(24 * unit());
         step_facts step = { .rows = 3, .room = room, .fixed_us = i % 3 ? 0 : 700 * unit() };
         step.draft = &rounds;
