@@ -3,7 +3,7 @@
 # limit: 600
 """Guessing changes no answer: random requests (greedy, sampled, penalties, biases, grammars, stop strings, log-probabilities) have the same
 text, the same log-probabilities and the same bits of logits with every drafter and without one, alone, in a crowd, and when a decode
-worker is killed half-way. Every drafter is made to guess whether that pays or not, and must have been right and wrong; "auto" guesses as it pays.
+worker is killed half-way and another one leaves. Every drafter is made to guess whether that pays or not, and must have been right and wrong; "auto" guesses as it pays.
 
     tests/integration/speculation.py [--requests N] [--seed S] [--draft FILE] [--drafters NAME,...]     (the model: PENSTOCK_MODEL)
 """
@@ -13,13 +13,16 @@ import json
 import os
 import random
 import re
+import signal
 import struct
+import subprocess
 import sys
+import tempfile
 import threading
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "harness"))
-from cluster import MODEL, Cluster, check, hashes, main, run_parts, together  # noqa: E402
+from cluster import BUILD, MODEL, SLOW, Cluster, check, free_port, hashes, main, need_model, run_parts, together  # noqa: E402
 from streams import PATIENT, metric, text_of  # noqa: E402
 
 WORDS = "river stone winter lantern copper bridge garden silver thunder market harbor velvet".split()
@@ -66,7 +69,7 @@ class Asker:
     def __init__(self, cluster):
         self.cluster = cluster
         self.lock = threading.Lock()
-        self.right = self.wrong = self.answers = 0
+        self.right = self.wrong = self.answers = self.again = self.moved = 0
 
     def ask(self, r):
         answer = self.cluster.complete(**r)
@@ -83,21 +86,21 @@ class Asker:
         with concurrent.futures.ThreadPoolExecutor(CROWD) as pool:
             return list(pool.map(self.ask, requests))
 
-    def crowd_killed(self, requests):
-        """A crowd of which one of two decode workers is killed behind half of the answers."""
-        goal, victim = self.answers + len(requests) // 2, self.cluster.of("decode")[0]
-
-        def busy():
-            return self.answers >= goal and any(w["name"] == victim.name and w["sequences_running"] > 0 for w in self.cluster.state()["workers"])
-
-        def kill():
-            self.cluster.until("half of the answers, and work at its worker", busy, 3600)
-            victim.kill()
-        found = together([lambda: self.crowd(requests), kill])[0]
-        again = metric(self.cluster, "penstock_retries_total")
-        check(again > 0, "the worker that was killed had nothing to do")
-        print(f"    a worker was killed: {again:.0f} requests began again")
+    def crowd_disturbed(self, requests):
+        """A crowd of which one of three decode workers is killed behind a third of the answers, and another one told to leave behind two."""
+        def disturb():
+            for part, worker, number in ((1, self.victims[0], signal.SIGKILL), (2, self.victims[1], signal.SIGTERM)):
+                goal = begun + part * len(requests) // 3
+                self.cluster.until(f"{goal} answers, and work at {worker.name}", lambda: self.answers >= goal and self.busy(worker), 3600)
+                worker.kill(number)
+        begun, self.victims = self.answers, self.cluster.of("decode")
+        found = together([lambda: self.crowd(requests), disturb])[0]
+        self.again = metric(self.cluster, "penstock_retries_total")
+        self.moved = metric(self.cluster, "penstock_migrations_total", result="moved")
         return found
+
+    def busy(self, worker):
+        return any(w["name"] == worker.name and w["sequences_running"] > 0 for w in self.cluster.state()["workers"])
 
 
 def compare(truth, found, requests, where):
@@ -176,37 +179,64 @@ def drafters(draft):
             "ngram": (["speculate.drafter=ngram"] + fixed, True),
             "suffix": (["speculate.drafter=suffix"] + fixed, True),
             "model": (["speculate.drafter=model", f"speculate.model={draft}"] + fixed, draft != MODEL),
-            "layers": (["speculate.drafter=model", f"speculate.layers={layers_of(MODEL) - 2}"] + fixed, True)}
+            "layers": (["speculate.drafter=model", f"speculate.layers={layers_of(MODEL) - 2}"] + fixed, True),
+            "faults": (["speculate.drafter=model", f"speculate.model={draft}", "faults=draft.fail:0.01, draft.stall:0.01:100"] + fixed, False)}
 
 
 def run_drafter(name, settings, wrong, requests, truth):
     began = time.monotonic()
-    with Cluster(1, 2, decode_set=settings, **SETTINGS) as cluster:
+    with Cluster(1, 3, decode_set=settings, **SETTINGS) as cluster:
         asker = Asker(cluster)
         alone = requests[:max(4, len(requests) // 5)]
         compare(truth, [asker.ask(r) for r in alone], alone, name + ", alone")
         cluster.check_idle()
         if name == "ngram":
             run_parts([wishes, b074_logprobs_are_those_without_guesses, b076_grammars_hold_beside_free_requests], cluster)
-        compare(truth, asker.crowd_killed(requests), requests, name + ", in a crowd, a decode worker killed")
+        times = 1 + 3 * CROWD // len(requests)
+        compare(truth * times, asker.crowd_disturbed(requests * times), requests * times, name + ", in a crowd")
         cluster.check_idle()
-    print(f"{name}: {len(alone)} alone and {len(requests)} in a crowd are equal; {asker.right} guesses were right and {asker.wrong} not "
+        faults = {reason: metric(cluster, "penstock_worker_fallbacks_total", cluster.of("decode")[2], kind="guesses", reason=reason)
+                  for reason in ("pages", "failed", "stalled")}
+    print(f"{name}: {len(alone)} alone and {len(requests) * times} in a crowd are equal; {asker.right} guesses were right and {asker.wrong} not; "
+          f"{asker.again:.0f} began again elsewhere and {asker.moved:.0f} moved; the draft model's troubles: {faults} "
           f"({time.monotonic() - began:.0f} s)", flush=True)
     check(asker.right > 0, f"{name}: nothing was guessed right")
     check(asker.wrong > 0 or not wrong, f"{name}: nothing was guessed wrong")
+    check(name != "faults" or faults["failed"] > 0, f"no fault was met: {faults}")
+    return asker.again, asker.moved
+
+
+def b075_a_worker_with_an_unfit_draft_model_does_not_start(folder):
+    """Missing, cut, of another tokenizer: refused by the setting, the file and what is wrong."""
+    cut = os.path.join(folder, "cut.gguf")
+    with open(MODEL, "rb") as whole, open(cut, "wb") as part:
+        part.write(whole.read(os.path.getsize(MODEL) // 3))
+    cases = [("/nowhere/draft.gguf", "/nowhere/draft.gguf"), (cut, cut), (folder, folder)]
+    others = [os.path.join(os.path.dirname(MODEL), f) for f in os.listdir(os.path.dirname(MODEL))
+              if f.endswith(".gguf") and f[:4].lower() != os.path.basename(MODEL)[:4].lower()]
+    cases += [(path, "speculate.model " + path + " has another vocabulary: its token ") for path in others]
+    for path, sentence in cases:
+        run = subprocess.run([os.path.join(BUILD, "bin", "penstock-decode")] + Cluster.flags(
+            [f"engine.model={MODEL}", "engine.kv_bytes=32MiB", f"worker.routers=tcp://127.0.0.1:{free_port()}", f"speculate.model={path}"]),
+            capture_output=True, text=True, timeout=60 * SLOW, stdin=subprocess.DEVNULL, check=False)
+        said = run.stdout + run.stderr
+        check(run.returncode not in (0, -6, -11) and sentence in said, f"with {path}: status {run.returncode}, {said[-500:]}")
 
 
 def test(arguments):
     draw = random.Random(arguments.seed)
     print(f"replay with --seed {arguments.seed}", flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        run_parts([b075_a_worker_with_an_unfit_draft_model_does_not_start], folder)
     requests = [request(draw) for _ in range(arguments.requests)]
     with Cluster(1, 1, decode_set=["speculate.drafter=off"], **SETTINGS) as cluster:
         asker = Asker(cluster)
         truth = asker.crowd(requests)
         check(asker.right + asker.wrong == 0, "something was guessed without a drafter")
     known = drafters(arguments.draft or MODEL)
-    for name in arguments.drafters.split(",") if arguments.drafters else known:
-        run_drafter(name, *known[name], requests, truth)
+    names = arguments.drafters.split(",") if arguments.drafters else known
+    disturbed = [run_drafter(name, *known[name], requests, truth) for name in names]
+    check(all(sum(column) > 0 for column in zip(*disturbed)), f"no answer felt the end of a worker: {disturbed} began again and moved")
 
 
 if __name__ == "__main__":
@@ -216,4 +246,5 @@ if __name__ == "__main__":
     parser.add_argument("--drafters")
     parser.add_argument("--seed", type=int, default=int(os.environ.get("PENSTOCK_SEED") or random.randrange(10**6)))
     options = parser.parse_args()
+    need_model()
     main(lambda: test(options))
