@@ -368,6 +368,8 @@ static tree *parse_repeat(parser *p)
             return x;
         if (!counted)
             skip(p, 1);
+        if (x->kind == TREE_BEGIN || x->kind == TREE_END)
+            refuse(p, STATUS_INVALID, "has a repetition of nothing");
         if (x->kind == TREE_REPEAT && ++p->depth > GROUPS_DEPTH_MAX)
             refuse(p, STATUS_TOO_LARGE, "nests too deep");
         x = tree_make(p, TREE_REPEAT, x, NULL);

@@ -176,6 +176,8 @@ static const struct {
     { "regex\n((((((){1000}){1000}){1000}){1000}){1000}){1000}", STATUS_TOO_LARGE, "",
       "too much work" },
     { "regex\n*", STATUS_INVALID, "", "nothing" },
+    { "regex\n^+x", STATUS_INVALID, "", "nothing" },
+    { "regex\nx${2}", STATUS_INVALID, "", "nothing" },
     { "regex\n\\1", STATUS_UNSUPPORTED, "", "not served" },
     { "choice\n[]", STATUS_INVALID, "", "at least one" },
     { "choice\n[\"\"]", STATUS_INVALID, "", "at least one character" },
