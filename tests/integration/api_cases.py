@@ -11,7 +11,7 @@ import time
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from fakes import FakeCluster  # noqa: E402
 from raw_http import body, request_bytes, talk  # noqa: E402
-from cluster import check, main  # noqa: E402
+from cluster import SLOW, check, main  # noqa: E402
 
 ROUTES = ("completions", "chat/completions")
 
@@ -215,6 +215,21 @@ def b025_bodies_up_to_the_limit_are_read(cluster):
     check(got.startswith(b"HTTP/1.1 413"), f"{got[:200]}")
     got = talk(cluster, [request_bytes(cluster, close=False) + b"surplus\r\n\r\n"])
     check(got.startswith(b"HTTP/1.1 200") and got.count(b"HTTP/1.1 ") == 2 and b"HTTP/1.1 400" in got, f"surplus bytes: {got[-300:]}")
+
+
+def b026_schemas_that_cannot_be_served_are_refused_at_once(cluster):
+    patterns = ["^+x", "^{2}y$", "*", "(?<=a)*b", "[", "\\", "a{1,1000000}", "(" * 60000, "(" * 60000 + ")" * 60000, "((a{1,50}){1,50}){1,50}"]
+    schemas = [{"type": "object", "properties": {"x": {"type": "string", "pattern": p}}, "required": ["x"]} for p in patterns]
+    for schema in schemas + [{"$ref": "#"}, {"type": "nonsense"}, {"$ref": "#/$defs/none"}]:
+        begun = time.monotonic()
+        form = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
+        refused(cluster, "chat/completions", body(cluster, "chat/completions", response_format=form), param="response_format")
+        check(time.monotonic() - begun < 1 * SLOW, f"{str(schema)[:100]}: {time.monotonic() - begun:.2f} s")
+    begun = time.monotonic()
+    form = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"enum": [f"value {i}" for i in range(100000)]}}}
+    refused(cluster, "chat/completions", body(cluster, "chat/completions", response_format=form), param="response_format")
+    check(time.monotonic() - begun < 2 * SLOW, f"100,000 values: {time.monotonic() - begun:.2f} s")
+    served(cluster, "chat/completions")
 
 
 def b027_only_json_in_utf8_is_json(cluster):
