@@ -146,20 +146,33 @@ static void write_arguments(const answer_choice *c, const tool_call *call, buffe
             out);
 }
 
+// Of the content, what was said before the call; `said` is how much of it went out already.
+static slice content_until(const tool_answer *parts, const tool_call *call, size_t *said)
+{
+    slice all = buffer_slice(&parts->content);
+    size_t until = call ? call->content_before : all.size, begin = *said;
+    *said = until;
+    return (slice){ all.data + begin, until - begin };
+}
+
+// All in the order in which it was said.
 static void write_parts(answer_choice *c, tool_answer *parts, buffer *out)
 {
+    size_t said = 0;
     // Text behind a call closes its block, so the rest of a call that was begun goes first.
     for (size_t i = 0; i < parts->call_count; i++)
         if (parts->calls[i].begun)
             write_arguments(c, &parts->calls[i], out);
     write_text(c, ANSWER_BLOCK_THOUGHT, buffer_slice(&parts->thought), out);
-    write_text(c, ANSWER_BLOCK_TEXT, buffer_slice(&parts->content), out);
     for (size_t i = 0; i < parts->call_count; i++) {
-        if (parts->calls[i].begun)
+        const tool_call *call = &parts->calls[i];
+        if (call->begun)
             continue;
-        block_open(c, ANSWER_BLOCK_CALL, &parts->calls[i], out);
-        write_arguments(c, &parts->calls[i], out);
+        write_text(c, ANSWER_BLOCK_TEXT, content_until(parts, call, &said), out);
+        block_open(c, ANSWER_BLOCK_CALL, call, out);
+        write_arguments(c, call, out);
     }
+    write_text(c, ANSWER_BLOCK_TEXT, content_until(parts, NULL, &said), out);
     tool_answer_taken(parts);
 }
 
@@ -216,12 +229,13 @@ static const char *append_text_block(const char *comma, const char *type, slice 
 
 static void append_parts(const tool_answer *parts, buffer *out)
 {
+    size_t said = 0;
     const char *comma = append_text_block("", "thinking", buffer_slice(&parts->thought), out);
-    comma = append_text_block(comma, "text", buffer_slice(&parts->content), out);
     for (size_t i = 0; i < parts->call_count; i++) {
         const tool_call *call = &parts->calls[i];
         if (!call->whole)
             continue;
+        comma = append_text_block(comma, "text", content_until(parts, call, &said), out);
         buffer_append_text(out, comma);
         append_call_head(call, out);
         if (call->arguments.size > 0)
@@ -231,6 +245,7 @@ static void append_parts(const tool_answer *parts, buffer *out)
         buffer_append_byte(out, '}');
         comma = ",";
     }
+    append_text_block(comma, "text", content_until(parts, NULL, &said), out);
 }
 
 static void write_whole(const answer *a, buffer *out)

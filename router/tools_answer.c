@@ -34,7 +34,7 @@ static void call_begin(tool_answer *a, slice name)
         a->call_capacity = capacity;
     }
     tool_call *call = &a->calls[a->call_count++];
-    *call = (tool_call){ 0 };
+    *call = (tool_call){ .content_before = a->content.size };
     id_make(a, a->call_count, call->id);
     buffer_append_slice(&call->name, name);
 }
@@ -131,6 +131,7 @@ void tool_answer_taken(tool_answer *a)
     for (size_t i = 0; i < a->call_count; i++) {
         a->calls[i].begun = true;
         a->calls[i].told = a->calls[i].arguments.size;
+        a->calls[i].content_before = 0;
     }
 }
 

@@ -15,6 +15,7 @@ typedef struct tool_call {
     bool whole, broken; // broken: its source is in the content; neither: it goes on
     bool begun;         // its head was taken
     size_t told;        // bytes of arguments that were taken
+    size_t content_before; // bytes of the answer's content that were said before it
 } tool_call;
 
 typedef struct tool_answer {
@@ -22,7 +23,7 @@ typedef struct tool_answer {
     bool reasons;
     reasoning thinking;
     tool_parser *parser;
-    buffer thought, content; // since the last take
+    buffer thought, content; // since the last take; thought was said before it
     buffer fresh;            // scratch
     tool_call *calls;
     size_t call_count, call_capacity, whole_count;

@@ -133,6 +133,72 @@ static void blocks_of_calls_end_before_what_follows(void **state)
     buffer_close(&out);
 }
 
+// Each of the marks stands in the text, behind the one before it.
+static void stand_in_order(const char *text, const char *const *marks, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        const char *found = strstr(text, marks[i]);
+        if (!found)
+            fail_msg("%s is not there, or not in its place: %s", marks[i], text);
+        text = found + strlen(marks[i]);
+    }
+}
+
+// In pieces of `size` bytes; `whole`: not as a stream.
+static void said_in_order(const char *said, size_t size, bool whole, const char *const *marks,
+                          size_t count)
+{
+    tool_request offered = {
+        .format = TOOL_FORMAT_HERMES, .parallel = true, .names = (slice *)names, .name_count = 2
+    };
+    tool_answer parts;
+    assert_true(tool_answer_begin(&parts, &offered, true, false));
+    stream s = { .parts = &parts };
+    answer_choice c = { .stream = &s, .begun = true };
+    answer a = { .id = "x", .model = "m", .choices = &c, .choice_count = 1 };
+    const answer_shape *shape = answer_shape_of(REQUEST_MESSAGES);
+    buffer out = { 0 };
+    for (slice rest = slice_of(said); rest.size > 0;) {
+        slice piece = { rest.data, rest.size < size ? rest.size : size };
+        rest = (slice){ rest.data + piece.size, rest.size - piece.size };
+        tool_answer_push(&parts, piece);
+        if (rest.size == 0)
+            tool_answer_end(&parts);
+        if (!whole)
+            shape->chunk(&a, &c, &out);
+    }
+    if (whole)
+        shape->whole(&a, &out);
+    stand_in_order(out.data, marks, count);
+    tool_answer_close(&parts);
+    buffer_close(&out);
+}
+
+static void blocks_come_in_the_order_in_which_they_were_said(void **state)
+{
+    (void)state;
+    static const char said[] =
+        "<think>hm</think>1<tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>2"
+        "<tool_call>{\"name\": \"g\", \"arguments\": {}}</tool_call>3";
+    static const char *const blocks[] = {
+        "\"index\":0,\"content_block\":{\"type\":\"thinking\"",
+        "\"index\":1,\"content_block\":{\"type\":\"text\"",
+        "\"index\":1,\"delta\":{\"type\":\"text_delta\",\"text\":\"1\"",
+        "\"name\":\"f\"",
+        "\"index\":2,\"delta\":{\"type\":\"input_json_delta\"",
+        "\"index\":3,\"delta\":{\"type\":\"text_delta\",\"text\":\"2\"",
+        "\"name\":\"g\"",
+        "\"index\":5,\"delta\":{\"type\":\"text_delta\",\"text\":\"3\"",
+    };
+    static const char *const parts[] = {
+        "\"thinking\":\"hm\"", "\"text\":\"1\"", "\"name\":\"f\"",
+        "\"text\":\"2\"",      "\"name\":\"g\"", "\"text\":\"3\""
+    };
+    for (size_t size = 1; size < sizeof said; size++)
+        said_in_order(said, size, false, blocks, sizeof blocks / sizeof *blocks);
+    said_in_order(said, sizeof said, true, parts, sizeof parts / sizeof *parts);
+}
+
 // ---- through a stream -------------------------------------------------------------------------
 
 // A delta into the message that came so far, as clients do it.
@@ -293,6 +359,7 @@ int main(void)
         cmocka_unit_test(whole_messages_have_the_shape_of_openai),
         cmocka_unit_test(chunks_tell_what_is_new),
         cmocka_unit_test(blocks_of_calls_end_before_what_follows),
+        cmocka_unit_test(blocks_come_in_the_order_in_which_they_were_said),
         cmocka_unit_test(streams_and_whole_answers_say_the_same),
         cmocka_unit_test(thought_is_told_apart_in_streams_too),
     };
