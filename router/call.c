@@ -368,8 +368,11 @@ void call_begin(dispatcher *d, http_request *http, request_kind kind)
         return;
     d->counts.parsing--;
     c->parsing = false;
-    call_refuse(c, 429, "too_many_requests", NULL,
-                "too many large requests are being read, or ones with grammars");
+    if (result == STATUS_FULL)
+        call_refuse(c, 429, "too_many_requests", NULL,
+                    "too many large requests are being read, or ones with grammars");
+    else
+        call_refuse(c, 503, "no_memory", NULL, "there is no memory for the request");
 }
 
 // ---- delivering -------------------------------------------------------------------------------
