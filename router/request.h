@@ -20,7 +20,8 @@
 // (true), `regex` (a pattern that the whole answer matches) and `choice` (an array of strings).
 // Both make the answer what text/grammar.h says: end tokens come where it is complete, a stop
 // string or max_tokens may still cut it short, and finish_reason says so. Not both, nor with
-// ignore_eos.
+// ignore_eos. /v1/messages has output_config.format, or output_format as it was called before, in
+// place of response_format.
 #pragma once
 
 #include "router/models.h"
@@ -92,6 +93,7 @@ typedef struct request {
     tool_request tools;
     bool reasons, in_thought; // blocks of thought are told apart; the answer begins inside one
     buffer grammar;           // source of what the answer must be (text/grammar.h); empty: anything
+    const char *format_field; // the client's name of response_format; NULL: that
     bool token_texts;         // of /tokenize: the text of each token too
     size_t unknown_fields;
 } request;
@@ -113,6 +115,7 @@ status request_parse(const request_rules *rules, request_kind kind, slice body,
                      const model_encoders *e, request *parsed, error *failure);
 void request_close(request *r); // zeroed is fine
 // Whether a body may hold a grammar, which takes a tenth of a second to read where it is hostile.
+// Looks at the bytes alone: true too often, and never false where there is one.
 bool request_may_have_grammar(slice body);
 
 // As tickets say it: "" for 0, the worker's choice.

@@ -152,21 +152,39 @@ static void format_or_calls(request *r)
     buffer_close(&format);
 }
 
+// Whether a small letter or '_' is written as \u00xx: no writer of JSON does that, but the name of
+// a field may be hidden so.
+static bool letter_is_escaped(slice body)
+{
+    static const char mark[] = "\\u00";
+    const size_t size = sizeof mark - 1;
+    const char *end = body.data + body.size, *at = body.data;
+    while ((at = memmem(at, (size_t)(end - at), mark, size)) && end - at >= (ptrdiff_t)size + 2) {
+        char digits[] = { at[size], at[size + 1], '\0' };
+        long code = strtol(digits, NULL, 16);
+        if (code == '_' || (code >= 'a' && code <= 'z'))
+            return true;
+        at += size;
+    }
+    return false;
+}
+
 bool request_may_have_grammar(slice body)
 {
     static const char *const fields[] = { "\"response_format\"", "\"structured_outputs\"",
-                                          "\"tool_choice\"" };
+                                          "\"tool_choice\"", "\"output_format\"",
+                                          "\"output_config\"" };
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
         if (memmem(body.data, body.size, fields[i], strlen(fields[i])))
             return true;
-    return false;
+    return letter_is_escaped(body);
 }
 
 status request_grammar_parse(json_t *body, request *r, error *failure)
 {
     json_t *format = request_member(body, "response_format");
     json_t *outputs = request_member(body, "structured_outputs");
-    const char *field = "response_format";
+    const char *field = r->format_field ? r->format_field : "response_format";
     status result = STATUS_OK;
     if (format)
         TRY(response_format_parse(format, r, failure));

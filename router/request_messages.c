@@ -32,14 +32,15 @@ static const char *const kept[] = {
     "service_tier",
 };
 
-// Members that are read here.
+// Members that are read here, and those that change nothing.
 static const char *const read_here[] = {
-    "messages", "system", "stop_sequences", "tools", "tool_choice", "thinking",
+    "messages",      "system",        "stop_sequences", "tools",
+    "tool_choice",   "thinking",      "output_format",  "output_config",
+    "cache_control", "inference_geo", "speed",          "user_profile_id",
 };
 
 // What would change the answer and is not offered.
-static const char *const refused[] = { "container", "mcp_servers", "context_management",
-                                       "output_config", "output_format" };
+static const char *const refused[] = { "container", "mcp_servers", "context_management" };
 
 static bool is_among(const char *name, const char *const *list, size_t count)
 {
@@ -283,6 +284,51 @@ static status tool_choice_read(json_t *body, json_t *read, error *failure)
     return STATUS_OK;
 }
 
+// {"type":"json_schema","schema":{...}}, as `field`: a chat's response_format.
+static status format_read(json_t *format, const char *field, request *r, json_t *read,
+                          error *failure)
+{
+    json_t *schema = request_member(format, "schema");
+    if (strcmp(block_type(format), "json_schema") != 0 || !json_is_object(schema))
+        return error_set(failure, STATUS_INVALID, field,
+                         "%s must be {\"type\":\"json_schema\",\"schema\":{...}}", field);
+    r->format_field = field;
+    json_object_set_new(read, "response_format",
+                        json_pack("{s:s,s:{s:s,s:O}}", "type", "json_schema", "json_schema", "name",
+                                  "output", "schema", schema));
+    return STATUS_OK;
+}
+
+// output_config: a format, and an effort, which these models have not.
+static status output_read(json_t *body, request *r, json_t *read, error *failure)
+{
+    json_t *config = request_member(body, "output_config");
+    json_t *older = request_member(body, "output_format"), *value;
+    json_t *format = request_member(config, "format");
+    const char *name;
+    if (config && !json_is_object(config))
+        return request_must_be("output_config", config, "an object", failure);
+    json_object_foreach(config, name, value)
+    {
+        bool neutral = json_is_string(value) && strcmp(json_string_value(value), "high") == 0;
+        if (strcmp(name, "format") == 0 || json_is_null(value))
+            continue;
+        if (strcmp(name, "effort") != 0)
+            return error_set(failure, STATUS_UNSUPPORTED, "output_config",
+                             "output_config.%.40s is not supported by this server", name);
+        if (!neutral)
+            return error_set(failure, STATUS_UNSUPPORTED, "output_config.effort",
+                             "output_config.effort is not supported by this server; the only value "
+                             "that it takes is \"high\"");
+    }
+    if (format && older)
+        return error_set(failure, STATUS_INVALID, "output_format",
+                         "output_format and output_config.format are both given; right is one");
+    if (format)
+        return format_read(format, "output_config.format", r, read, failure);
+    return older ? format_read(older, "output_format", r, read, failure) : STATUS_OK;
+}
+
 static status rest_read(json_t *body, request *r, json_t *read, error *failure)
 {
     json_t *stops = request_member(body, "stop_sequences"), *value;
@@ -322,6 +368,7 @@ status request_messages_read(json_t *body, request *r, json_t **read, error *fai
     TRY(conversation_read(body, made, failure));
     TRY(tools_read(body, made, failure));
     TRY(tool_choice_read(body, made, failure));
+    TRY(output_read(body, r, made, failure));
     *read = made;
     return STATUS_OK;
 fail:

@@ -1,14 +1,34 @@
 #!/usr/bin/env python3
 # tags: integration clients
 # limit: 300
-"""The stock `anthropic` Python client: messages, whole and streamed, stop sequences, counting tokens, errors. Installed from PyPI into a
-virtual environment under the cache folder at first use; skipped where that is impossible."""
+"""The stock `anthropic` Python client: messages, whole and streamed, stop sequences, counting tokens, structured output, errors. Installed from
+PyPI into a virtual environment under the cache folder at first use; skipped where that is impossible."""
+import json
 import os
 import sys
+import typing
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "harness"))
 import pypi  # noqa: E402
 from cluster import Cluster, check, main, need_model, skip  # noqa: E402
+
+
+def structured(client, model, messages):
+    """The client's own helper parses the answer into the caller's type; streamed, the text is JSON of the schema."""
+    import pydantic
+
+    class Sky(pydantic.BaseModel):
+        colour: typing.Literal["blue", "red", "grey"]
+        cloudy: bool  # no numbers: the client takes their bounds out of the schema
+
+    for seed in range(3):
+        parsed = client.messages.parse(model=model, max_tokens=200, messages=messages, output_format=Sky,
+                                       extra_body={"seed": seed, "temperature": 1.3})
+        check(parsed.stop_reason == "end_turn" and isinstance(parsed.parsed_output, Sky), f"{parsed}")
+    form = {"type": "json_schema", "schema": {**Sky.model_json_schema(), "additionalProperties": False}}
+    with client.messages.stream(model=model, max_tokens=200, messages=messages, output_config={"format": form},
+                                extra_body={"seed": 9, "temperature": 1.3}) as stream:
+        Sky.model_validate(json.loads("".join(stream.text_stream)))
 
 
 def test():
@@ -35,6 +55,7 @@ def test():
         check((cut.content[0].text if cut.content else "") == text[:text.index(stop)], f"{cut}")
         begun = client.messages.create(**{**asked, "messages": messages + [{"role": "assistant", "content": "Because"}]})
         check(begun.content and not begun.content[0].text.startswith("Because"), f"{begun}")
+        structured(client, model, messages)
         try:
             client.messages.create(**{**asked, "model": "no-such-model"})
             check(False, "an unknown model was answered")

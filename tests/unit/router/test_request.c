@@ -6,7 +6,10 @@
 
 #define C REQUEST_COMPLETION
 #define M REQUEST_CHAT
+#define A REQUEST_MESSAGES
 #define P "{\"model\":\"m\",\"prompt\":\"abc\""
+#define T "{\"model\":\"m\",\"max_tokens\":9,\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]"
+#define FORMAT "{\"type\":\"json_schema\",\"schema\":{\"type\":\"object\"}}"
 #define H "{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]"
 
 typedef struct body_case {
@@ -227,6 +230,26 @@ static const body_case cases[] = {
         "object\"}}",
       STATUS_INVALID, "structured_outputs" },
     { C, P ",\"logits_hash\":true}", STATUS_INVALID, "logits_hash" },
+    // Anthropic's structured outputs.
+    { A, T ",\"output_config\":{\"format\":" FORMAT ",\"effort\":\"high\"}}", STATUS_OK, NULL },
+    { A, T ",\"output_format\":" FORMAT "}", STATUS_OK, NULL },
+    { A, T ",\"output_format\":null,\"output_config\":{\"format\":null,\"effort\":null}}",
+      STATUS_OK, NULL },
+    { A, T ",\"output_config\":{\"format\":" FORMAT "},\"output_format\":" FORMAT "}",
+      STATUS_INVALID, "output_format" },
+    { A, T ",\"output_config\":{\"effort\":\"low\"}}", STATUS_UNSUPPORTED, "output_config.effort" },
+    { A, T ",\"output_config\":{\"effort\":1}}", STATUS_UNSUPPORTED, "output_config.effort" },
+    { A, T ",\"output_config\":{\"task_budget\":{}}}", STATUS_UNSUPPORTED, "output_config" },
+    { A, T ",\"output_config\":\"json\"}", STATUS_INVALID, "output_config" },
+    { A, T ",\"output_config\":{\"format\":{\"type\":\"json_object\"}}}", STATUS_INVALID,
+      "output_config.format" },
+    { A, T ",\"output_format\":{\"type\":\"json_schema\"}}", STATUS_INVALID, "output_format" },
+    { A, T ",\"output_format\":[]}", STATUS_INVALID, "output_format" },
+    { A,
+      T ",\"output_config\":{\"format\":{\"type\":\"json_schema\",\"schema\":{"
+        "\"unevaluatedItems\":true}}}}",
+      STATUS_UNSUPPORTED, "output_config.format" },
+    { A, T ",\"ignore_eos\":true,\"output_format\":" FORMAT "}", STATUS_INVALID, "ignore_eos" },
 };
 
 static void bodies_expect(const body_case *list, size_t count)
@@ -453,9 +476,38 @@ static void chat_without_a_template_is_refused_and_completions_work(void **state
     assert_non_null(strstr(failure.text, "model m has no chat template"));
 }
 
+// However a field that brings one is spelt.
+static void bodies_with_a_grammar_are_seen(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *body;
+        bool may;
+    } bodies[] = {
+        { P "}", false },
+        { H ",\"user\":\"caf\\u00e9 \\u003cb\\u003e \\u0026 \\u20ac \\\\ud83d\\ude00\"}", false },
+        { H ",\"user\":\"\\u00\"}", false },
+        { H ",\"user\":\"\\u00", false },
+        { H ",\"user\":\"\\u006", false },
+        { H ",\"response_format\":{\"type\":\"json_object\"}}", true },
+        { H ",\"\\u0072esponse_format\":{\"type\":\"json_object\"}}", true },
+        { H ",\"response\\u005fformat\":{\"type\":\"json_object\"}}", true },
+        { H ",\"response\\u005Fformat\":{\"type\":\"json_object\"}}", true },
+        { P ",\"structured_o\\u0075tputs\":{\"regex\":\"a\"}}", true },
+        { H ",\"tool_choic\\u0065\":\"required\"}", true },
+        { T ",\"output_format\":" FORMAT "}", true },
+        { T ",\"output_config\":{\"format\":" FORMAT "}}", true },
+        { T ",\"output_confi\\u0067\":{\"format\":" FORMAT "}}", true },
+    };
+    for (size_t i = 0; i < sizeof bodies / sizeof *bodies; i++)
+        if (request_may_have_grammar(slice_of(bodies[i].body)) != bodies[i].may)
+            fail_msg("%s: wanted %d", bodies[i].body, bodies[i].may);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(bodies_with_a_grammar_are_seen),
         cmocka_unit_test(every_body_is_understood_or_refused_by_name),
         cmocka_unit_test(nesting_has_a_limit_before_anything_recurses),
         cmocka_unit_test(an_overflow_of_the_context_has_the_wording_that_clients_parse),
