@@ -69,6 +69,9 @@ static const char *const other_fields[] = {
     "service_tier",
     "safety_identifier",
     "prompt_cache_key",
+    "prompt_cache_retention",
+    "prompt_cache_options",
+    "prediction",
     "tools",
     "tool_choice",
     "parallel_tool_calls",
@@ -79,32 +82,32 @@ static const char *const other_fields[] = {
 };
 
 // Fields that would change the answer and are not offered. Accepted only with a value that asks for
-// nothing: `neutral` in compact JSON (NULL: none does).
+// nothing: `neutral` in compact JSON (NULL: none does). `instead`: what does the same here.
 static const struct {
     const char *name;
-    const char *neutral;
+    const char *neutral, *instead;
 } refused_fields[] = {
-    { "suffix", "\"\"" },
-    { "functions", "[]" },
-    { "function_call", "\"none\"" },
-    { "modalities", "[\"text\"]" },
-    { "audio", NULL },
-    { "prediction", NULL },
-    { "web_search_options", NULL },
-    { "reasoning_effort", "\"none\"" },
-    { "verbosity", "\"medium\"" },
-    { "guided_json", NULL },
-    { "guided_regex", NULL },
-    { "guided_choice", NULL },
-    { "guided_grammar", NULL },
-    { "grammar", NULL },
-    { "use_beam_search", "false" },
-    { "length_penalty", "1.0" },
-    { "bad_words", "[]" },
-    { "prompt_logprobs", NULL },
-    { "truncate_prompt_tokens", NULL },
-    { "lora", NULL },
-    { "adapter", NULL },
+    { "suffix", "\"\"", NULL },
+    { "functions", "[]", "tools" },
+    { "function_call", "\"none\"", "tool_choice" },
+    { "modalities", "[\"text\"]", NULL },
+    { "audio", NULL, NULL },
+    { "moderation", NULL, NULL },
+    { "web_search_options", NULL, NULL },
+    { "reasoning_effort", "\"none\"", NULL },
+    { "verbosity", "\"medium\"", NULL },
+    { "guided_json", NULL, "structured_outputs.json" },
+    { "guided_regex", NULL, "structured_outputs.regex" },
+    { "guided_choice", NULL, "structured_outputs.choice" },
+    { "guided_grammar", NULL, NULL },
+    { "grammar", NULL, NULL },
+    { "use_beam_search", "false", NULL },
+    { "length_penalty", "1.0", NULL },
+    { "bad_words", "[]", "logit_bias" },
+    { "prompt_logprobs", NULL, "echo and logprobs of /v1/completions" },
+    { "truncate_prompt_tokens", NULL, NULL },
+    { "lora", NULL, NULL },
+    { "adapter", NULL, NULL },
 };
 
 static status field_range(const request_field *f, json_t *value, error *failure)
@@ -184,10 +187,11 @@ static status refusals_check(json_t *body, error *failure)
         json_t *value = request_member(body, name);
         if (!value || value_is_neutral(value, refused_fields[i].neutral))
             continue;
-        return error_set(failure, STATUS_UNSUPPORTED, name,
-                         "%s is not supported by this server%s%s", name,
-                         refused_fields[i].neutral ? "; the only value that it takes is " : "",
-                         refused_fields[i].neutral ? refused_fields[i].neutral : "");
+        const char *neutral = refused_fields[i].neutral, *instead = refused_fields[i].instead;
+        return error_set(
+            failure, STATUS_UNSUPPORTED, name, "%s is not supported by this server%s%s%s%s", name,
+            neutral ? "; the only value that it takes is " : "", neutral ? neutral : "",
+            instead ? "; in its place it has " : "", instead ? instead : "");
     }
     return STATUS_OK;
 }
@@ -270,6 +274,9 @@ static status stream_options_parse(json_t *body, request *r, error *failure)
     status result = option_parse(options, "include_usage", &r->include_usage, failure);
     if (result == STATUS_OK)
         result = option_parse(options, "continuous_usage_stats", &r->continuous_usage, failure);
+    bool obfuscates; // checked, and no effect: events have no padding
+    if (result == STATUS_OK)
+        result = option_parse(options, "include_obfuscation", &obfuscates, failure);
     return result;
 }
 

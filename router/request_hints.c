@@ -16,6 +16,14 @@ static status string_check(json_t *body, const char *name, error *failure)
     return request_must_be(name, value, "a string", failure);
 }
 
+static status object_check(json_t *body, const char *name, error *failure)
+{
+    json_t *value = request_member(body, name);
+    if (!value || json_is_object(value))
+        return STATUS_OK;
+    return request_must_be(name, value, "an object", failure);
+}
+
 static status metadata_check(json_t *body, error *failure)
 {
     json_t *metadata = request_member(body, "metadata"), *value;
@@ -48,7 +56,7 @@ static status tier_parse(json_t *body, request *r, error *failure)
         const char *name;
         int priority; // -1: as it is
     } tiers[] = { { "auto", -1 }, { "default", -1 }, { "standard_only", -1 }, { "priority", 0 },
-                  { "scale", 0 }, { "flex", 1 },     { "batch", 1 } };
+                  { "scale", 0 }, { "fast", 0 },     { "flex", 1 },           { "batch", 1 } };
     json_t *value = request_member(body, "service_tier");
     if (!value)
         return STATUS_OK;
@@ -71,6 +79,9 @@ status request_hints_parse(json_t *body, request *r, error *failure)
     TRY(string_check(body, "user", failure));
     TRY(string_check(body, "safety_identifier", failure));
     TRY(string_check(body, "prompt_cache_key", failure));
+    TRY(string_check(body, "prompt_cache_retention", failure));
+    TRY(object_check(body, "prompt_cache_options", failure));
+    TRY(object_check(body, "prediction", failure)); // guesses of the answer: it is the same without
     TRY(metadata_check(body, failure));
     TRY(tier_parse(body, r, failure));
     if (store && !json_is_boolean(store))

@@ -36,7 +36,8 @@ REFUSED = {
     "stop": [1, True, {}, "", [""], [1], [None], ["x"] * 17], "stop_token_ids": NO_LIST + [[0] * 99],
     "logit_bias": NO_OBJECT + [{"x": 1}, {"-1": 1}, {"5": "1"}, {"5": 101}, {"999999999": 1}],
     "stream_options": NO_OBJECT + [{"include_usage": True}],  # without stream
-    "user": NO_STRING, "safety_identifier": NO_STRING, "prompt_cache_key": NO_STRING,
+    "user": NO_STRING, "safety_identifier": NO_STRING, "prompt_cache_key": NO_STRING, "prompt_cache_retention": NO_STRING,
+    "prompt_cache_options": NO_OBJECT, "prediction": NO_OBJECT,
     "metadata": NO_OBJECT + [{"a": 1}, {"a" * 65: "b"}, {"a": "b" * 513}, {str(i): "" for i in range(17)}],
     "service_tier": NO_STRING + ["gold", ""],
 }
@@ -50,7 +51,7 @@ REFUSED_CHAT = {
 }
 # Refused by name, because they would change the answer.
 UNSERVED = {"suffix": "x", "use_beam_search": True, "length_penalty": 2, "bad_words": ["x"], "prompt_logprobs": 1, "truncate_prompt_tokens": 5,
-            "lora": "x", "adapter": "x", "modalities": ["audio"], "audio": {}, "prediction": {}, "web_search_options": {}, "functions": [{}],
+            "lora": "x", "adapter": "x", "modalities": ["audio"], "audio": {}, "moderation": {"model": "x"}, "web_search_options": {}, "functions": [{}],
             "function_call": "auto"}
 # Rows with a param of their own.
 ROWS = [

@@ -230,6 +230,20 @@ static const body_case cases[] = {
         "object\"}}",
       STATUS_INVALID, "structured_outputs" },
     { C, P ",\"logits_hash\":true}", STATUS_INVALID, "logits_hash" },
+    // OpenAI's newer fields.
+    { M,
+      H ",\"prompt_cache_retention\":\"24h\",\"prompt_cache_options\":{\"mode\":\"implicit\"},"
+        "\"service_tier\":\"fast\",\"prediction\":{\"type\":\"content\",\"content\":\"x\"},"
+        "\"stream\":true,\"stream_options\":{\"include_obfuscation\":false}}",
+      STATUS_OK, NULL },
+    { M, H ",\"prompt_cache_retention\":24}", STATUS_INVALID, "prompt_cache_retention" },
+    { M, H ",\"prompt_cache_options\":\"30m\"}", STATUS_INVALID, "prompt_cache_options" },
+    { M, H ",\"prediction\":\"x\"}", STATUS_INVALID, "prediction" },
+    { M, H ",\"stream\":true,\"stream_options\":{\"include_obfuscation\":1}}", STATUS_INVALID,
+      "stream_options.include_obfuscation" },
+    { M, H ",\"moderation\":{\"model\":\"x\"}}", STATUS_UNSUPPORTED, "moderation" },
+    { M, H ",\"prompt_logprobs\":0}", STATUS_UNSUPPORTED, "prompt_logprobs" },
+    { C, P ",\"prompt_logprobs\":1}", STATUS_UNSUPPORTED, "prompt_logprobs" },
     // Anthropic's structured outputs.
     { A, T ",\"output_config\":{\"format\":" FORMAT ",\"effort\":\"high\"}}", STATUS_OK, NULL },
     { A, T ",\"output_format\":" FORMAT "}", STATUS_OK, NULL },
