@@ -29,6 +29,7 @@ static const decode_settings *settings_of(const station *s)
 typedef struct decode_own {
     speculation *speculation;
     speculation_item *items;       // [max_sequences] of the step that comes
+    guide **guides;                // [max_sequences] of the draft model, by slot; NULL: none
     uint64_t shown_us;             // when the page was told
     draft_model_troubles troubles; // told already
     guesses_warned warned;
@@ -40,9 +41,11 @@ static status own_open(station *s, error *failure)
 {
     const engine_facts *facts = engine_facts_of(s->engine);
     decode_own *own = s->own = calloc(1, sizeof(*own));
-    if (own != NULL)
+    if (own != NULL) {
         own->items = calloc((size_t)facts->max_sequences, sizeof(own->items[0]));
-    if (own == NULL || own->items == NULL)
+        own->guides = calloc((size_t)facts->max_sequences, sizeof(own->guides[0]));
+    }
+    if (own == NULL || own->items == NULL || own->guides == NULL)
         return error_set(failure, STATUS_NO_MEMORY, "", "memory is short");
     return speculation_open(&((const decode_config *)s->settings)->speculate, &s->config->engine,
                             s->engine, &own->speculation, failure);
@@ -55,25 +58,46 @@ static void own_close(station *s)
         return;
     speculation_close(own->speculation);
     free(own->items);
+    free(own->guides);
     free(own);
+}
+
+// What the draft model may draw for it: a place of its own in the same grammar. NULL: anything.
+static guide *guesses_guide(station *s, const job *j, sequence_request *request)
+{
+    guide *other =
+        j->guide != NULL ? guides_take(s->guides, slice_of(j->message->ticket->grammar)) : NULL;
+    if (other != NULL && guide_state_of(other) == GUIDE_READY)
+        request->guide = guide_begin(other);
+    return other;
 }
 
 static void guesses_begin(station *s, job *j)
 {
+    decode_own *own = s->own;
     sequence_request request;
     error failure;
-    if (ticket_read(j->message->ticket, SEQUENCE_GENERATE, j, s->biases, &request, &failure) ==
+    if (ticket_read(j->message->ticket, SEQUENCE_GENERATE, j, s->biases, &request, &failure) !=
         STATUS_OK)
-        j->guess_slot = speculation_begin(((decode_own *)s->own)->speculation, &request,
-                                          j->message->ticket->drafter);
+        return;
+    guide *other = guesses_guide(s, j, &request);
+    j->guess_slot = speculation_begin(own->speculation, &request, j->message->ticket->drafter);
+    if (j->guess_slot < 0)
+        guide_release(other);
+    else
+        own->guides[j->guess_slot] = other;
 }
 
 static void closing(station *s, job *j)
 {
+    decode_own *own = s->own;
     int32_t count;
     const int32_t *tokens = sequence_tokens(j->sequence, &count);
-    speculation_end(((decode_own *)s->own)->speculation, j->guess_slot, tokens, j->prompt_count,
-                    count);
+    speculation_end(own->speculation, j->guess_slot, tokens, j->prompt_count, count);
+    if (j->guess_slot >= 0) {
+        guide_release(own->guides[j->guess_slot]);
+        own->guides[j->guess_slot] = NULL;
+    }
     j->guess_slot = -1;
 }
 
@@ -112,7 +136,8 @@ static void stepping(station *s)
         const job *j = job_at(s->jobs, i);
         prompts = prompts || j->state == JOB_COMPUTING;
         if (j->state == JOB_RUNNING)
-            own->items[count++] = (speculation_item){ j->sequence, j->moving ? -1 : j->guess_slot, j->class };
+            own->items[count++] =
+                (speculation_item){ j->sequence, j->moving ? -1 : j->guess_slot, j->class };
     }
     speculation_guess(own->speculation, s->engine, own->items, count, prompts);
 }

@@ -243,8 +243,8 @@ void engine_sequence_resume(engine *e, sequence *s);
 // Of an engine that `rewinds`: the tokens of a started sequence become these, its prompt and one
 // token or more; what is not in common is forgotten, what is new is computed, and it generates on
 // from there, also where it rested or had ended. STATUS_INVALID, and nothing changes: the prompt is
-// another one, there is no room for the tokens, or none is left to be drawn. STATUS_OVERLOADED:
-// pages are short.
+// another one, there is no room for the tokens, or none is left to be drawn; where its guide does
+// not allow them, it can then only be closed. STATUS_OVERLOADED: pages are short.
 status engine_sequence_rewind(engine *e, sequence *s, const int32_t *tokens, int32_t count);
 // Leave the batch and give the pages back. Pages that somebody holds (engine_page_hold) return when
 // released. Full pages become reusable prefix once a finite row of logits behind them was seen, and

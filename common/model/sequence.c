@@ -257,10 +257,21 @@ static status pages_reach(engine *e, sequence *s, int32_t count)
     return needed > s->page_count ? sequence_pages_take(e, s, needed - s->page_count) : STATUS_OK;
 }
 
+// The guide hears the answer so far anew.
+static bool guide_rewind(const sequence *s)
+{
+    const sequence_guide *g = s->guide;
+    if (g)
+        g->begin(g->state);
+    for (int32_t i = s->prompt_count; g && i < s->token_count; i++)
+        if (!g->advance(g->state, s->tokens[i]))
+            return false;
+    return true;
+}
+
 status engine_sequence_rewind(engine *e, sequence *s, const int32_t *tokens, int32_t count)
 {
-    CHECK(e->settings.rewinds && !s->guide && s->state >= SEQUENCE_COMPUTING &&
-          s->state <= SEQUENCE_RESTING);
+    CHECK(e->settings.rewinds && s->state >= SEQUENCE_COMPUTING && s->state <= SEQUENCE_RESTING);
     int32_t common = s->prompt_count;
     if (count <= common || count >= e->facts.context || count - common >= s->max_tokens ||
         memcmp(tokens, s->tokens, (size_t)common * sizeof tokens[0]) != 0)
@@ -280,6 +291,8 @@ status engine_sequence_rewind(engine *e, sequence *s, const int32_t *tokens, int
     s->computed = s->computed < common ? s->computed : common;
     s->computed = s->computed < count - 1 ? s->computed : count - 1;
     s->draft_count = 0;
+    if (!guide_rewind(s))
+        return STATUS_INVALID;
     if (s->state != SEQUENCE_RESTING)
         sequence_leave(e, s);
     s->state = SEQUENCE_RESTING;

@@ -128,7 +128,6 @@ void draft_model_begin(draft_model *m, int32_t slot, const sequence_request *req
     own.max_tokens = engine_facts_of(m->engine)->context;
     own.spare_tokens = 0;
     own.logits_hash = own.scores = false;
-    own.guide = NULL; // it belongs to the sequence; what it does not allow is a wrong guess
     own.sampling.top_count = 0;
     own.owner = s;
     *s = (shadow){ .number = ++m->begun };

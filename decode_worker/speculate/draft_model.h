@@ -22,8 +22,9 @@ status draft_model_open(const engine_settings *settings, const char *path, const
 void draft_model_close(draft_model *m); // NULL is allowed
 const engine_facts *draft_model_facts(const draft_model *m);
 
-// A sequence takes a slot (below the target's max_sequences) with this request. Where there is no
-// room it has no shadow.
+// A sequence takes a slot (below the target's max_sequences) with this request, whose guide, if it
+// has one, is the shadow's own until draft_model_end: it draws nothing that the grammar forbids.
+// Where there is no room it has no shadow.
 void draft_model_begin(draft_model *m, int32_t slot, const sequence_request *request);
 void draft_model_end(draft_model *m, int32_t slot);
 

@@ -99,8 +99,9 @@ status speculation_open(const speculation_settings *settings,
                         speculation **opened, error *failure);
 void speculation_close(speculation *p); // NULL is allowed
 
-// A sequence with this request comes: its slot; -1 where nothing is guessed for it. `drafter` is
-// the only one that may guess, "off" for none and "" for all.
+// A sequence with this request comes: its slot; -1 where nothing is guessed for it. A guide of the
+// request is not the sequence's own but another one of its grammar, kept until speculation_end.
+// `drafter` is the only one that may guess, "off" for none and "" for all.
 int32_t speculation_begin(speculation *p, const sequence_request *request, const char *drafter);
 // It goes, with these tokens. -1 is allowed.
 void speculation_end(speculation *p, int32_t slot, const int32_t *tokens, int32_t prompt_count,

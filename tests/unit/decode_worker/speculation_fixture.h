@@ -51,8 +51,9 @@ static inline int teardown(void **state)
 
 typedef struct worker {
     engine *engine;
-    bool steady;               // a step takes 1,000 us and for each further row 250
-    int64_t drawn, last_drawn; // tokens, in all and by the last step that had guesses
+    bool steady;                 // a step takes 1,000 us and for each further row 250
+    const sequence_guide *guide; // of the draft model, where requests have one
+    int64_t drawn, last_drawn;   // tokens, in all and by the last step that had guesses
     speculation_settings settings;
     speculation *speculation;
 } worker;
@@ -97,7 +98,9 @@ static inline void serve(worker *w, const sequence_request *requests, int32_t co
     for (int32_t i = 0; i < count; i++) {
         runs[i] = (run){ 0 };
         sequences[i] = fixture_start(w->engine, requests[i], &runs[i]);
-        slots[i] = speculation_begin(w->speculation, &requests[i], "");
+        sequence_request guessed = requests[i];
+        guessed.guide = w->guide;
+        slots[i] = speculation_begin(w->speculation, &guessed, "");
     }
     while (engine_has_work(w->engine)) {
         speculation_item items[CROWD];

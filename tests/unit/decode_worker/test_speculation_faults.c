@@ -12,6 +12,7 @@
 #include <setjmp.h>
 #include <cmocka.h>
 
+#include "../model/parity_guide.h"
 #include "speculation_fixture.h"
 
 static void fault_set(char *point)
@@ -126,6 +127,33 @@ static void a_shadow_far_behind_catches_up_in_pieces(void **state)
     draft_model_end(m, 0);
     draft_model_close(m);
     fixture_close(w.engine);
+}
+
+// With a place of its own in the grammar a draft model that agrees is always right; without one its
+// guesses are cut where the grammar forbids them, and it goes on.
+static void b076_a_draft_model_follows_a_grammar(void **state)
+{
+    fixture *f = *state;
+    parity told, other;
+    const sequence_guide guide = parity_guide(&told), guide_of_draft = parity_guide(&other);
+    for (int i = 0; i < 4; i++) {
+        worker w = worker_agreeing();
+        speculation_stats s;
+        sequence_request request = f->requests[i / 2];
+        request.guide = &guide;
+        request.ignore_eos = false;
+        request.min_tokens = 50; // it is complete from 40 on
+        run truth = fixture_run_one(w.engine, request), r;
+        w.guide = i % 2 ? &guide_of_draft : NULL;
+        worker_open(&w);
+        serve(&w, &request, 1, &r);
+        run_expect_equal(&r, &truth);
+        speculation_stats_of(w.speculation, &s);
+        assert_int_equal(s.troubles.failed, 0);
+        if (i % 2)
+            assert_true(s.drafters[2].accepted > 20 && s.drafters[2].rejected == 0);
+        worker_end(&w);
+    }
 }
 
 // What follows is taught to the suffix drafter as an answer that ended.
@@ -250,6 +278,7 @@ int main(void)
         cmocka_unit_test(a_draft_model_that_stalls_is_not_waited_for),
         cmocka_unit_test(a_draft_model_whose_context_ends_is_left),
         cmocka_unit_test(a_shadow_far_behind_catches_up_in_pieces),
+        cmocka_unit_test(b076_a_draft_model_follows_a_grammar),
         cmocka_unit_test(guesses_that_turn_wrong_end_within_32_steps),
         cmocka_unit_test(alpha_of_a_stream_is_within_two_hundredths),
         cmocka_unit_test(b075_unfit_draft_models_are_refused),

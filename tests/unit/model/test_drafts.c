@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include "engine_fixture.h"
+#include "parity_guide.h"
 
 #define PROMPT 50
 #define ANSWER 60
@@ -253,53 +254,12 @@ static void what_cannot_be_drawn_is_not_taken(void **state)
     fixture_close(e);
 }
 
-// Behind an even id comes an odd one and the other way round; the text is complete from 40 on.
-typedef struct parity {
-    int32_t told, last;
-} parity;
-
-static void parity_begin(void *state)
-{
-    *(parity *)state = (parity){ 0 };
-}
-
-static bool parity_advance(void *state, int32_t token)
-{
-    parity *p = state;
-    bool fine = token % 2 != p->last % 2;
-    p->last = fine ? token : p->last;
-    p->told += fine;
-    return fine;
-}
-
-static int32_t parity_follows(void *state, const int32_t *tokens, int32_t count)
-{
-    parity p = *(parity *)state;
-    int32_t fine = 0;
-    while (fine < count && parity_advance(&p, tokens[fine]))
-        fine++;
-    return fine;
-}
-
-static bool parity_mask(void *state, uint64_t *mask, int32_t words, bool *complete)
-{
-    const parity *p = state;
-    memset(mask, p->last % 2 ? 0x55 : 0xaa, (size_t)words * sizeof mask[0]);
-    mask[0] &= ~7ull; // the end ids are not the guide's
-    *complete = p->told >= 40;
-    return true;
-}
-
 // B076: guesses that a guide forbids take no row, and the answer is what it is without guesses.
 static void b076_a_guide_cuts_guesses_and_its_answer_stays(void **state)
 {
     fixture *f = *state;
     parity told;
-    const sequence_guide guide = { .state = &told,
-                                   .begin = parity_begin,
-                                   .advance = parity_advance,
-                                   .follows = parity_follows,
-                                   .mask = parity_mask };
+    const sequence_guide guide = parity_guide(&told);
     engine_settings settings = settings_new("f16");
     settings.draft_tokens = GUESSES;
     engine *e = fixture_open(&settings);
