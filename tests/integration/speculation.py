@@ -236,7 +236,7 @@ def test(arguments):
     known = drafters(arguments.draft or MODEL)
     names = arguments.drafters.split(",") if arguments.drafters else known
     disturbed = [run_drafter(name, *known[name], requests, truth) for name in names]
-    check(all(sum(column) > 0 for column in zip(*disturbed)), f"no answer felt the end of a worker: {disturbed} began again and moved")
+    check(arguments.drafters or all(sum(column) > 0 for column in zip(*disturbed)), f"no answer felt the end of a worker: {disturbed} began again and moved")
 
 
 if __name__ == "__main__":
