@@ -232,6 +232,49 @@ static void find_departed(list *l, const alerts_view *v)
     }
 }
 
+// ---- guessed tokens ---------------------------------------------------------------------------
+
+// Whether the draft model's guesses have stayed below break-even for a class of answers, longer
+// than `longest`.
+static bool stays_below(const guesses_drafter *d, const guesses_drafter *longest)
+{
+    return d->draft[0] != 0 && d->below_s >= ALERTS_BELOW_S &&
+           (!longest || d->below_s > longest->below_s);
+}
+
+// A draft model takes memory, and somebody chose it; guesses from texts cost nothing while they are
+// off. The worker that it is worst on stands for all.
+static void find_draft_below(list *l, const alerts_view *v, const alerts_model *m)
+{
+    const guesses_drafter *worst = NULL;
+    const guesses_class *class = NULL;
+    const alerts_worker *where = NULL;
+    for (size_t i = 0; i < v->worker_count; i++) {
+        const alerts_worker *w = &v->workers[i];
+        if (&v->models[w->model] != m || !w->guesses || w->sequences_spent == 0)
+            continue;
+        for (size_t c = 0; c < w->guesses->class_count; c++)
+            for (size_t k = 0; k < w->guesses->classes[c].drafter_count; k++)
+                if (stays_below(&w->guesses->classes[c].drafters[k], worst)) {
+                    where = w;
+                    class = &w->guesses->classes[c];
+                    worst = &class->drafters[k];
+                }
+    }
+    if (!worst)
+        return;
+    char needed[48];
+    if (worst->break_even < 1)
+        snprintf(needed, sizeof needed, "alpha %.2f < %.2f needed", worst->expected,
+                 worst->break_even);
+    else
+        snprintf(needed, sizeof needed, "alpha %.2f, and none is enough", worst->expected);
+    add(l, ALERT_WARNING, "draft_below_break_even",
+        "The draft model %.32s does not pay on %.32s: %s at batch %u, so for %s answers it is off "
+        "(the usual rule of thumb is 0.6).",
+        worst->draft, where->name, needed, where->guesses->batch, class->name);
+}
+
 // ---- requests ---------------------------------------------------------------------------------
 
 static void find_requests(list *l, const alerts_view *v)
@@ -282,6 +325,7 @@ size_t alerts_find(const alerts_view *view, alert found[ALERTS_MAX])
             add(&l, ALERT_BAD, "not_ready", "No request can be served: %.160s.", m->not_ready);
         find_bottleneck(&l, view, m);
         find_prefill_missing(&l, view, m);
+        find_draft_below(&l, view, m);
     }
     l.model = NULL;
     find_requests(&l, view);

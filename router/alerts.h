@@ -6,6 +6,7 @@
 // than planned. What passes within half a second is none.
 #pragma once
 
+#include "net/guesses.h"
 #include "router/policy.h"
 
 #include <stdbool.h>
@@ -14,6 +15,7 @@
 
 #define ALERTS_MAX 16
 #define ALERTS_WAIT_S 0.5 // that a request may wait before somebody is told
+#define ALERTS_BELOW_S 60 // that a draft model may stay below break-even
 
 typedef enum alert_level {
     ALERT_NOTE,    // good to know
@@ -47,6 +49,7 @@ typedef struct alerts_worker {
     uint64_t tokens, tokens_outstanding; // prompt tokens; 0 credits: any number
     double tokens_per_s;                 // of prefill; 0: unknown
     uint64_t pages_quarantined;
+    const guesses *guesses; // NULL: it told nothing of guessed tokens
 } alerts_worker;
 
 // One that left or died within the last ten minutes and did not come back.
@@ -55,6 +58,7 @@ typedef struct alerts_departed {
     policy_role role;
     bool left; // with a goodbye
     double ago_s;
+    const char *model; // its name
 } alerts_departed;
 
 typedef struct alerts_view {

@@ -12,6 +12,7 @@ typedef struct departed {
     char name[64];
     policy_role role;
     bool left;
+    size_t model;
     uint64_t at_us; // 0: free
 } departed;
 
@@ -103,7 +104,9 @@ const trend *pulse_trend(const pulse *p)
 void pulse_on_lost(pulse *p, const registry_worker *w)
 {
     departed *d = &p->departed[p->next++ % DEPARTED_MAX];
-    *d = (departed){ .role = w->role, .left = w->left, .at_us = clock_now_us() };
+    *d = (departed){
+        .role = w->role, .left = w->left, .model = w->model->index, .at_us = clock_now_us()
+    };
     memcpy(d->name, w->name, sizeof d->name);
 }
 
@@ -127,7 +130,8 @@ static size_t departed_gather(const pulse *p, alerts_departed gone[DEPARTED_MAX]
             known = known || strcmp(gone[k].name, d->name) == 0;
         if (!known)
             gone[count++] =
-                (alerts_departed){ d->name, d->role, d->left, (double)(now - d->at_us) / 1e6 };
+                (alerts_departed){ d->name, d->role, d->left, (double)(now - d->at_us) / 1e6,
+                                   p->router->models.items[d->model].prompt.identity.name };
     }
     return count;
 }
@@ -150,7 +154,8 @@ static void workers_gather(const router *r, alerts_worker *workers)
                                       .tokens = w->token_credits,
                                       .tokens_outstanding = w->tokens_outstanding,
                                       .tokens_per_s = w->prefill_tokens_per_s,
-                                      .pages_quarantined = w->beat.pages_quarantined };
+                                      .pages_quarantined = w->beat.pages_quarantined,
+                                      .guesses = &w->beat.guesses };
     }
 }
 
@@ -186,6 +191,8 @@ static void append_departed(const alerts_departed *gone, size_t count, buffer *o
     for (size_t i = 0; i < count; i++) {
         buffer_append_text(out, i ? ",{\"name\":" : "{\"name\":");
         buffer_append_json(out, slice_of(gone[i].name));
+        buffer_append_text(out, ",\"model\":");
+        buffer_append_json(out, slice_of(gone[i].model));
         buffer_printf(out, ",\"role\":\"%s\",\"said_goodbye\":%s,\"ago_s\":%.1f}",
                       policy_role_name(gone[i].role), gone[i].left ? "true" : "false",
                       gone[i].ago_s);

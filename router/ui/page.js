@@ -25,6 +25,7 @@ function header() {
   say(get('model'), names.join(', '));
   document.title = `Penstock · ${names[0]}`;
   prompt.models(names);
+  say(get('history-of'), names.length > 1 ? 'all models together · ' : '');
   if (state.draining) showState('draining', 'warning');
   else if (ready === names.length) showState('ready', 'good');
   else showState(ready ? `${ready} of ${names.length} models ready` : 'not ready', ready ? 'warning' : 'bad');

@@ -128,7 +128,7 @@ function wide(out, state, lanes, flows, width) {
     if (titled) out.append(laneTitle(lane, xPrefill, y, width - xPrefill));
     out.append(p.g, d.g);
     const height = Math.max(p.height, d.height);
-    drawn.push({ middle: y + titled + 22 + CARD.height / 2, bottom: y + titled + height, back: y + titled + height + 26 });
+    drawn.push({ flows: lane.flows, middle: y + titled + 22 + CARD.height / 2, bottom: y + titled + height, back: y + titled + height + 26 });
     y += titled + height + 48;
   }
   const middle = drawn[0].middle, last = drawn[drawn.length - 1];
@@ -138,46 +138,60 @@ function wide(out, state, lanes, flows, width) {
   out.append(hub(xRouter, middle - 36, router, bottom - middle + 36, 'router', routerLines(state)));
   out.append(flow(`M${client + 4} ${middle}H${xRouter - 7}`, 'router', flows.requests));
   out.append(flowWords(client + toRouter / 2, middle, flows.words.requests, 'requests/s'));
-  drawn.forEach((lane, i) => {
+  drawn.forEach(lane => {
     const xr = xRouter + router, m = lane.middle;
-    out.append(flow(`M${xr + 4} ${m}H${xPrefill - 7}`, 'prefill', flows.prompts));
-    out.append(flow(`M${xPrefill + each + 4} ${m}H${xDecode - 7}`, 'handoff', flows.handoff));
+    const f = lane.flows;
+    out.append(flow(`M${xr + 4} ${m}H${xPrefill - 7}`, 'prefill', f.prompts));
+    out.append(flow(`M${xPrefill + each + 4} ${m}H${xDecode - 7}`, 'handoff', f.handoff));
     const home = lane === last ? `H${xRouter + router / 2}V${bottom + 7}` : `H${xr + 7}`;
-    out.append(flow(`M${xDecode + each / 2} ${lane.bottom + 4}V${lane.back}${home}`, 'decode', flows.tokens));
-    if (i > 0) return; // rates are of the whole cluster
-    out.append(flowWords(xr + toPrefill / 2, m, flows.words.prompts, 'prompt tok/s'));
-    out.append(flowWords(xPrefill + each + handoff / 2, m, flows.words.handoff, 'KV pages'));
-    out.append(text(xPrefill + each + handoff / 2, lane.back - 7, `${flows.words.tokens} tok/s`, 'figure', 'middle'));
+    out.append(flow(`M${xDecode + each / 2} ${lane.bottom + 4}V${lane.back}${home}`, 'decode', f.tokens));
+    out.append(flowWords(xr + toPrefill / 2, m, f.words.prompts, 'prompt tok/s'));
+    out.append(flowWords(xPrefill + each + handoff / 2, m, f.words.handoff, 'KV pages'));
+    out.append(text(xPrefill + each + handoff / 2, lane.back - 7, `${f.words.tokens} tok/s`, 'figure', 'middle'));
   });
   return last.back + 4;
 }
 
 // Below each other. The height.
 function narrow(out, state, lanes, flows, width) {
-  const half = (width - 96) / 2, left = 18, inside = width - left, gap = 44;
+  const half = (width - 96) / 2, several = lanes.length > 1, left = 18, inside = width - left - (several ? 16 : 0);
   out.append(hub(left, 0, half - 9, 58, 'clients', clientLines(state)));
   out.append(hub(width - half, 0, half, 74, 'router', routerLines(state)));
   out.append(flow(`M${left + half - 5} 29H${width - half - 7}`, 'router', flows.requests));
   out.append(flowWords(width / 2 + 5, 29, flows.words.requests, 'requests/s'));
-  let y = 74;
-  lanes.forEach((lane, i) => {
-    const x = width - half / 2;
-    out.append(flow(`M${x} ${y + 4}V${y + gap - 8}`, 'prefill', flows.prompts));
-    if (i === 0) out.append(text(x - 12, y + gap / 2 + 4, `${flows.words.prompts} prompt tok/s`, 'figure', 'end'));
-    y += gap;
-    if (lanes.length > 1) { out.append(laneTitle(lane, left, y - 4, inside)); y += 18; }
-    const p = group('prefill', lane.prefill, left, y, inside);
+  if (several) return narrowLanes(out, lanes, { left, inside, width, half });
+  const gap = 44, x = width - half / 2, lane = lanes[0];
+  let y = 74 + gap;
+  out.append(flow(`M${x} 78V${y - 8}`, 'prefill', flows.prompts), text(x - 12, 78 + gap / 2, `${flows.words.prompts} prompt tok/s`, 'figure', 'end'));
+  const p = group('prefill', lane.prefill, left, y, inside);
+  y += p.height;
+  out.append(p.g, flow(`M${width / 2} ${y + 4}V${y + gap - 8}`, 'handoff', flows.handoff), text(width / 2 + 12, y + gap / 2 + 4, `${flows.words.handoff} KV pages`, 'figure'));
+  y += gap;
+  const d = group('decode', lane.decode, left, y, inside);
+  out.append(d.g, flow(`M${left - 3} ${y + 22 + CARD.height / 2}H6V82H${width - half + 12}V81`, 'decode', flows.tokens), text(left, 74 + gap / 2 + 10, `${flows.words.tokens} tok/s`, 'figure'));
+  return y + d.height + 4;
+}
+
+// Prompts come down at the right edge and tokens go up at the left one, past the lanes between.
+function narrowLanes(out, lanes, { left, inside, width, half }) {
+  const edge = width - 5, gap = 34;
+  let y = 96;
+  for (const lane of lanes) {
+    const f = lane.flows;
+    out.append(laneTitle(lane, left, y, inside));
+    y += 22;
+    const p = group('prefill', lane.prefill, left, y, inside), middle = y + 22 + CARD.height / 2;
+    out.append(p.g, text(left + inside / 2, y + 12, `${f.words.prompts} prompt tok/s`, 'figure', 'middle'));
+    out.append(flow(`M${edge} 78V${middle}H${left + inside + 7}`, 'prefill', f.prompts));
     y += p.height;
-    out.append(p.g, flow(`M${width / 2} ${y + 4}V${y + gap - 8}`, 'handoff', flows.handoff));
-    if (i === 0) out.append(text(width / 2 + 12, y + gap / 2 + 4, `${flows.words.handoff} KV pages`, 'figure'));
+    out.append(flow(`M${left + inside / 2} ${y + 4}V${y + gap - 8}`, 'handoff', f.handoff), text(left + inside / 2 + 12, y + gap / 2 + 4, `${f.words.handoff} KV pages`, 'figure'));
     y += gap;
     const d = group('decode', lane.decode, left, y, inside);
-    const middle = y + 22 + CARD.height / 2;
-    y += d.height;
-    out.append(d.g, flow(`M${left - 3} ${middle}H6V${82}H${width - half + 12}V81`, 'decode', flows.tokens));
-    if (i === 0) out.append(text(left, 74 + gap / 2 + 10, `${flows.words.tokens} tok/s`, 'figure'));
-  });
-  return y + 4;
+    out.append(d.g, text(left + inside / 2, y + 12, `${f.words.tokens} tok/s`, 'figure', 'middle'));
+    out.append(flow(`M${left - 3} ${y + 22 + CARD.height / 2}H6V82H${width - half + 12}V81`, 'decode', f.tokens));
+    y += d.height + 26;
+  }
+  return y - 22;
 }
 
 // ---- the whole ------------------------------------------------------------------------------------
@@ -191,13 +205,45 @@ function flowsOf(now) {
   };
 }
 
+// What each worker had computed at the last looks, and the most that flowed in each lane: rates of lanes come from these.
+const LOOKS_MS = 10000;
+let looks = []; // [{ at, state, workers: Map of incarnation }]
+const most = {};
+
+function look(state) {
+  const at = performance.now();
+  if (looks.length && looks[looks.length - 1].state === state) return; // drawn again
+  looks = looks.filter(l => at - l.at < LOOKS_MS);
+  looks.push({ at, state, workers: new Map(state.workers.map(w => [w.incarnation, w])) });
+}
+
+// Growth of a counter in a second, since the oldest look that knew the worker.
+function growth(w, counter) {
+  const now = looks[looks.length - 1], then = looks.find(l => l.workers.has(w.incarnation));
+  return then && now.at > then.at ? Math.max(0, (w[counter] - then.workers.get(w.incarnation)[counter]) * 1000 / (now.at - then.at)) : 0;
+}
+
+function flowsOfLane(lane, state) {
+  const mine = state.workers.filter(w => w.model === lane.name);
+  const sum = (counter, role) => mine.reduce((n, w) => n + (!role || w.role === role ? growth(w, counter) : 0), 0);
+  const found = { prompts: sum('prefill_tokens'), handoff: sum('handoff_bytes', 'prefill'), tokens: sum('decode_tokens') };
+  const share = name => {
+    const key = `${lane.name} ${name}`;
+    most[key] = Math.max(most[key] || 0, found[name]);
+    return most[key] > 0 ? found[name] / most[key] : 0;
+  };
+  return {
+    prompts: share('prompts'), handoff: share('handoff'), tokens: share('tokens'),
+    words: { prompts: rate(found.prompts), handoff: bytes(found.handoff) + '/s', tokens: rate(found.tokens) },
+  };
+}
+
 const byName = (a, b) => a.name.localeCompare(b.name, 'en', { numeric: true });
 
 function lanesOf(state) {
   const gone = state.departed.filter(d => d.ago_s < 120).map(d => ({ ...d, state: 'gone' }));
-  return state.models.map((model, i) => {
-    const mine = state.workers.filter(w => w.model === model.name);
-    const of = role => [...mine.filter(w => w.role === role).sort(byName), ...gone.filter(w => i === 0 && w.role === role)];
+  return state.models.map(model => {
+    const of = role => [...state.workers.filter(w => w.model === model.name && w.role === role).sort(byName), ...gone.filter(w => w.model === model.name && w.role === role)];
     return { name: model.name, running: model.requests_running, waiting: model.requests_waiting, prefill: of('prefill'), decode: of('decode') };
   });
 }
@@ -211,11 +257,14 @@ function inWords(state, now) {
 
 export function show(state, now) {
   const out = get('picture');
+  look(state);
   const width = Math.max(300, Math.floor(out.parentElement.clientWidth - 2 * parseFloat(getComputedStyle(out.parentElement).paddingLeft)));
   const arrow = svg('marker', { id: 'arrow', viewBox: '0 0 8 8', refX: 2, refY: 4, markerWidth: 8, markerHeight: 8, orient: 'auto', markerUnits: 'userSpaceOnUse' },
     svg('path', { d: 'M0 0L8 4L0 8z', fill: 'context-stroke' }));
   const drawn = svg('g', {});
-  const height = (width >= 860 ? wide : narrow)(drawn, state, lanesOf(state), flowsOf(now), width);
+  const lanes = lanesOf(state), flows = flowsOf(now);
+  for (const lane of lanes) lane.flows = lanes.length > 1 ? flowsOfLane(lane, state) : flows;
+  const height = (width >= 860 ? wide : narrow)(drawn, state, lanes, flows, width);
   out.setAttribute('viewBox', `0 0 ${width} ${Math.ceil(height)}`);
   out.setAttribute('width', width);
   out.setAttribute('height', Math.ceil(height));

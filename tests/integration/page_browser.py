@@ -254,6 +254,85 @@ def many_workers(browser):
     page.close()
 
 
+def drafter(name, alpha, expected, needed, draft="", guessed=1000, below_s=0):
+    right = round(guessed * alpha)
+    return dict(name=name, draft=draft, right=right, wrong=guessed - right, behind=guessed // 5, alpha=alpha, low=alpha - .03, high=alpha + .03,
+                outcomes=guessed, expected=expected, break_even=needed, below_s=below_s, tried=[guessed, right, right // 2],
+                held=[right, right // 2, right // 4])
+
+
+def told(batch, sentence, states, tokens, gained, drafters, name="interactive"):
+    """A class of answers as a worker tells it; `states` are shares."""
+    return dict(name=name, sentence=sentence, tokens_per_step=1 + 2 * max(0, gained) / tokens, tokens_per_s=tokens, gained_per_s=gained,
+                states=[dict(name=n, rows=int(1000 * s), share=s) for n, s in states.items()], drafters=drafters)
+
+
+ON = "on: alpha 0.82, 0.55 needed at batch 2 (guesses from small-coder); 2.40 tokens a step, 41.0 tokens/s where it would be 24.0"
+BELOW = "off: alpha 0.48 < 0.71 needed at batch 16 (guesses from small-coder; the usual rule of thumb is 0.6)"
+PROMPTS = "off for now: prompts are computed in the same steps, and beside them nothing is guessed"
+
+
+def tell_guesses(state):
+    """One decode worker guesses with success, and another one is full and does not; the batch class waits for prompts there."""
+    prefill, decode = [[w for w in state["workers"] if w["role"] == role] for role in ("prefill", "decode")]
+    first, second = dict(decode[0], name="decode-1"), dict(decode[0], name="decode-2")
+    text = drafter("ngram", .61, .44, .55)
+    first["guesses"] = dict(sentence=ON, break_even=.55, batch=2, steps_on=700, steps_probing=10, steps_off=250, steps_prompts=40, drafters=[], classes=[
+        told(2, ON, dict(on=.72, probing=.01, no_guess=.17, prompts=.06, measuring=.04), 41, 17, [text, drafter("model", .82, .8, .55, "small-coder")])])
+    second.update(model="another-model")
+    model = drafter("model", .5, .48, .71, "small-coder", below_s=300)
+    second["guesses"] = dict(sentence=BELOW, break_even=.71, batch=16, steps_on=0, steps_probing=10, steps_off=250, steps_prompts=40, drafters=[], classes=[
+        told(16, BELOW, dict(below_break_even=.85, probing=.01, prompts=.14), 190, -1, [model]),
+        told(16, PROMPTS, dict(prompts=.7, below_break_even=.29, probing=.01), 35, -.4, [model], "batch")])
+    state["workers"] = [*prefill, first, second]
+    state["models"] = [state["models"][0], dict(state["models"][0], name="another-model")]
+
+
+def guessed(browser, cluster):
+    """Whoever has never heard of alpha reads why guesses are on or off; of the real cluster, and of one that is made up."""
+    repeat = "one two three four five six seven eight nine ten, " * 12
+    cluster.chat([{"role": "user", "content": repeat + "Say it again."}], max_tokens=120, ignore_eos=True, temperature=0)
+    page = browser.drawn()
+    page.wait_for_selector("#guesses", state="visible")
+    real = page.inner_text("#guess-cards")
+    check("Interactive answers" in real and "Steps of these answers" in real, real)
+    check(not any(w in real for w in ("NaN", "undefined", "Infinity")), real)
+
+    def made_up(route):
+        answer = route.fetch()
+        state = answer.json()
+        tell_guesses(state)
+        route.fulfill(response=answer, json=state)
+    page.route("**/cluster", made_up)
+    wait_text(page, "#guess-cards", "another-model: batch answers")
+    page.wait_for_timeout(5000)  # its charts have something to draw
+    cards = page.locator("#guess-cards .guess").all_inner_texts()
+    check(len(cards) == 3, f"{cards}")
+    for card, wanted in zip(cards, (
+            ("82 of 100 guessed tokens are right, and 55 of 100 are enough with 2 answers in a step", "41 tokens/s where there would be 24 (+71 %)", "with guesses 72 %"),
+            ("48 of 100 guessed tokens would be right. With 16 answers in a step 71 of 100 must be, or checking them takes more time than they save",
+             "alpha 0.48 < 0.71 needed at batch 16", "rule of thumb is 0.6", "would not pay 85 %"),
+            ("Prompts are computed in the same steps, and beside them nothing is guessed", "beside prompts 70 %"))):
+        for words in wanted:
+            check(words in " ".join(card.split()), f"{words!r} is not in {card!r}")
+    spoken = page.locator("#guess-cards .chart svg").first.get_attribute("aria-label")
+    check(spoken.startswith("alpha 0.80 now, 0.55 needed"), spoken)
+    positions = page.locator("#guess-cards .positions").nth(1).get_attribute("aria-label")
+    check("token 1: 82\u00a0%" in positions, positions)
+    page.click("#guesses summary")
+    table = page.inner_text("#guess-rows")
+    check("decode-2" in table and "small-coder" in table, table)
+    for width in WIDTHS:
+        for scheme in ("light", "dark"):
+            page.set_viewport_size({"width": width, "height": WIDTHS[width]})
+            page.emulate_media(color_scheme=scheme)
+            page.wait_for_timeout(2500)
+            page.screenshot(path=os.path.join(ARTIFACTS, f"guesses-{width}-{scheme}.png"), full_page=True, timeout=PATIENCE)
+            wide = page.evaluate("document.documentElement.scrollWidth")
+            check(wide <= width, f"guesses at {width} px are {wide} px wide")
+    page.close()
+
+
 def key(browser):
     """The page asks for a key where the router does, sends it, and writes it nowhere."""
     page = browser.page(expect="401")
@@ -290,6 +369,7 @@ def test():
         run(under_load, cluster)
         load.stop()
         run(bottleneck, cluster)
+        run(guessed, cluster)
         run(foreign_text)
         run(many_workers)
         run(key)

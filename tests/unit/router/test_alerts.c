@@ -127,6 +127,34 @@ static void prefill_is_the_bottleneck_where_prompts_are_ahead(void **state)
         "Prompts queue up at prefill: 12,000 tokens are ahead, about 3.0 s of work for 1 worker.");
 }
 
+static void a_draft_model_that_does_not_pay_is_named_with_its_numbers(void **state)
+{
+    (void)state;
+    scene s = calm();
+    guesses g = { .batch = 16, .class_count = 1 };
+    guesses_class *c = &g.classes[0];
+    *c = (guesses_class){ .name = "interactive", .drafter_count = 2 };
+    c->drafters[0] = (guesses_drafter){ .name = "ngram", .expected = 0.1, .below_s = 900 };
+    c->drafters[1] = (guesses_drafter){
+        .name = "model", .draft = "small", .expected = 0.48, .break_even = 0.71, .below_s = 30
+    };
+    s.workers[1].guesses = &g;
+    s.workers[1].sequences_spent = 16;
+    look(&s);
+    assert_int_equal(s.count, 0); // not yet, and texts cost nothing
+    c->drafters[1].below_s = 61;
+    look(&s);
+    expect(&s, 0, ALERT_WARNING, "draft_below_break_even",
+           "The draft model small does not pay on decode-1: alpha 0.48 < 0.71 needed at batch 16, "
+           "so for interactive answers it is off (the usual rule of thumb is 0.6).");
+    c->drafters[1].break_even = 1;
+    look(&s);
+    assert_non_null(strstr(s.found[0].text, "alpha 0.48, and none is enough at batch 16"));
+    s.workers[1].sequences_spent = 0; // nobody is served
+    look(&s);
+    assert_int_equal(s.count, 0);
+}
+
 static void waiting_beside_room_is_said_so(void **state)
 {
     (void)state;
@@ -153,8 +181,8 @@ static void workers_that_are_not_well_are_named(void **state)
     s.workers[7].name = "ill";
     s.workers[7].pages_quarantined = 1;
     s.view.worker_count = 8;
-    s.departed[0] = (alerts_departed){ "gone", POLICY_DECODE, false, 12 };
-    s.departed[1] = (alerts_departed){ "polite", POLICY_DECODE, true, 12 };
+    s.departed[0] = (alerts_departed){ "gone", POLICY_DECODE, false, 12, "one" };
+    s.departed[1] = (alerts_departed){ "polite", POLICY_DECODE, true, 12, "one" };
     s.view.departed_count = 2;
     look(&s);
     expect(&s, 0, ALERT_BAD, "unhealthy", "ill has work and makes no progress.");
@@ -222,7 +250,7 @@ static void there_are_never_too_many(void **state)
     scene s = calm();
     alerts_departed many[64];
     for (size_t i = 0; i < 64; i++)
-        many[i] = (alerts_departed){ "x", POLICY_DECODE, false, 1 };
+        many[i] = (alerts_departed){ "x", POLICY_DECODE, false, 1, "one" };
     look(&s);
     s.view.departed = many;
     s.view.departed_count = 64;
@@ -236,6 +264,7 @@ int main(void)
         cmocka_unit_test(decode_without_pages_is_the_bottleneck),
         cmocka_unit_test(a_role_that_idles_is_named_as_help),
         cmocka_unit_test(prefill_is_the_bottleneck_where_prompts_are_ahead),
+        cmocka_unit_test(a_draft_model_that_does_not_pay_is_named_with_its_numbers),
         cmocka_unit_test(waiting_beside_room_is_said_so),
         cmocka_unit_test(workers_that_are_not_well_are_named),
         cmocka_unit_test(without_prefill_workers_decode_computes_prompts),
