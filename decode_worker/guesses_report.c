@@ -47,10 +47,15 @@ static size_t drafters_report(const speculation_drafter *drafters, guesses_draft
 static void class_report(const speculation_stats *stats, sequence_class class, guesses_class *to)
 {
     const speculation_class *c = &stats->classes[class];
-    *to = (guesses_class){ .tokens_per_step = c->tokens_per_step,
+    *to = (guesses_class){ .alpha = c->alpha,
+                           .break_even = c->break_even,
+                           .tokens_per_step = c->tokens_per_step,
                            .tokens_per_s = c->tokens_per_s,
                            .gained_per_s = c->gained_per_s };
     snprintf(to->name, sizeof(to->name), "%s", class_names[class]);
+    snprintf(to->state, sizeof(to->state), "%s", guess_state_name(c->now));
+    snprintf(to->drafter, sizeof(to->drafter), "%s",
+             c->drafter >= 0 ? c->drafters[c->drafter].name : "");
     speculation_class_sentence(stats, class, to->sentence);
     for (int i = 0; i < GUESS_STATES; i++) {
         if (c->rows[i] == 0)

@@ -41,6 +41,10 @@ static void class_tell(const guesses_class *from, guesses_room *room, size_t at)
     penstock__guess_class__init(to);
     to->name = (char *)from->name;
     to->sentence = (char *)from->sentence;
+    to->state = (char *)from->state;
+    to->drafter = (char *)from->drafter;
+    to->alpha = from->alpha;
+    to->break_even = from->break_even;
     to->tokens_per_step = from->tokens_per_step;
     to->tokens_per_s = from->tokens_per_s;
     to->gained_per_s = from->gained_per_s;
@@ -111,6 +115,10 @@ static void class_take(const Penstock__GuessClass *from, guesses_class *to)
 {
     COPY(to->name, from->name);
     COPY(to->sentence, from->sentence);
+    COPY(to->state, from->state);
+    COPY(to->drafter, from->drafter);
+    to->alpha = from->alpha;
+    to->break_even = from->break_even;
     to->tokens_per_step = from->tokens_per_step;
     to->tokens_per_s = from->tokens_per_s;
     to->gained_per_s = from->gained_per_s;

@@ -35,6 +35,9 @@ typedef struct guesses_state {
 typedef struct guesses_class {
     char name[MESSAGE_GUESS_NAME_MAX]; // "interactive", "batch"
     char sentence[MESSAGE_SENTENCE_MAX];
+    char state[MESSAGE_GUESS_NAME_MAX];   // that most answers are in now
+    char drafter[MESSAGE_GUESS_NAME_MAX]; // whose guesses decide that, or are at hand; "": none's
+    double alpha, break_even;             // of these guesses, and what they need; 0: unknown
     double tokens_per_step, tokens_per_s, gained_per_s; // of late
     guesses_state states[MESSAGE_GUESS_STATES_MAX];
     size_t state_count;

@@ -43,6 +43,10 @@ status check_guess_class(const void *message, error *failure)
     const Penstock__GuessClass *m = message;
     RULE(strlen(m->name) < MESSAGE_GUESS_NAME_MAX, "guess_class.name", "23 bytes at most");
     RULE(strlen(m->sentence) < MESSAGE_SENTENCE_MAX, "guess_class.sentence", "199 bytes at most");
+    RULE(strlen(m->state) < MESSAGE_GUESS_NAME_MAX, "guess_class.state", "23 bytes at most");
+    RULE(strlen(m->drafter) <= DRAFTER_MAX, "guess_class.drafter", "15 bytes at most");
+    RULE(is_share(m->alpha), "guess_class.alpha", "0 to 1");
+    RULE(is_share(m->break_even), "guess_class.break_even", "0 to 1");
     RULE(m->n_states <= MESSAGE_GUESS_STATES_MAX, "guess_class.states", "12 at most");
     RULE(m->n_drafters <= MESSAGE_DRAFTERS_MAX, "guess_class.drafters", "4 at most");
     RULE(is_amount(m->tokens_per_step), "guess_class.tokens_per_step", "a number of at least 0");

@@ -75,6 +75,8 @@ typedef struct speculation_class {
     double tokens_per_s;         // of all answers together, of late
     double gained_per_s;         // tokens_per_s beyond what steps without guesses would have drawn
     guess_state now;             // what most answers are in
+    int drafter;                 // whose guesses decide that, or are at hand; -1: none's
+    double alpha, break_even;    // of these guesses, and what they need; 0: unknown
 } speculation_class;
 
 typedef struct speculation_stats {

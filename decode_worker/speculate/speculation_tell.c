@@ -87,9 +87,8 @@ static guess_state state_of(const speculation *p, int32_t i, bool plain, bool li
     return plain ? GUESS_MEASURES : o->lost ? GUESS_LOST : limited ? GUESS_LIMIT : GUESS_BELOW;
 }
 
-static void expect(guess_tale *t, int drafter, double alpha)
+static void expect(double *known, double alpha)
 {
-    double *known = &t->expected[drafter];
     *known = *known > 0 ? *known + (alpha - *known) / EXPECTED_OFFERS : alpha;
 }
 
@@ -106,7 +105,9 @@ void speculation_tell_step(speculation *p, const step_facts *facts, bool plain)
         o->state = state_of(p, i, plain || unknown, limited);
         t->step[o->state]++;
         if (o->drafter >= 0)
-            expect(t, o->drafter, p->offers[i].alpha);
+            expect(&t->expected[o->drafter], p->offers[i].alpha);
+        if (o->drafter >= 0 && o->state == GUESS_BELOW)
+            expect(&t->below_alpha[o->drafter], p->offers[i].alpha);
     }
 }
 
@@ -122,6 +123,11 @@ void speculation_tell_outcome(speculation *p, sequence_class class, int drafter,
         d->tried[i]++;
         d->right[i] += i < accepted;
     }
+}
+
+static void keep(double *sum, double steps, double more)
+{
+    *sum = *sum * (1 - 1 / steps) + more;
 }
 
 // How long what a drafter offers has been below break-even: until answers go on with its guesses.
@@ -141,6 +147,7 @@ static void belows_note(speculation *p, double us)
         for (int d = 0; d < SPECULATION_DRAFTERS; d++) {
             double *sum = &p->tales[c].below_us[d];
             *sum = on[c][d] > 0 ? 0 : *sum + (below[c][d] > 0 ? us : 0);
+            keep(&p->tales[c].below[d], SOON_STEPS, below[c][d]);
         }
 }
 
@@ -160,11 +167,6 @@ static void outcomes_gather(speculation *p, int32_t accepted[SEQUENCE_CLASSES])
             t->step[GUESS_PAGES]++;
         }
     }
-}
-
-static void keep(double *sum, double steps, double more)
-{
-    *sum = *sum * (1 - 1 / steps) + more;
 }
 
 void speculation_tell_report(speculation *p, const engine_report *report)
@@ -245,6 +247,29 @@ static void class_tell(const guess_tale *t, speculation_class *to)
     to->gained_per_s = t->us > 0 ? t->gained / t->us * 1e6 : 0;
 }
 
+// Whose guesses decide what most answers are in: those that are used, that are below break-even, or
+// else that promise most.
+static void decider_tell(const guess_tale *t, speculation_class *to)
+{
+    double most = 0;
+    to->drafter = -1;
+    for (int i = 0; i < SPECULATION_DRAFTERS; i++) {
+        const speculation_drafter *d = &to->drafters[i];
+        double alpha = to->now == GUESS_ON      ? d->alpha
+                       : to->now == GUESS_BELOW ? t->below_alpha[i]
+                                                : d->expected;
+        double weight = to->now == GUESS_ON      ? d->outcomes * alpha
+                        : to->now == GUESS_BELOW ? t->below[i]
+                                                 : alpha;
+        if (weight <= most || alpha <= 0)
+            continue;
+        most = weight;
+        to->drafter = i;
+        to->alpha = alpha;
+        to->break_even = d->break_even;
+    }
+}
+
 void speculation_stats_of(const speculation *p, speculation_stats *stats)
 {
     step_facts facts = speculation_facts(p, p->stats.batch > 0 ? p->stats.batch : 1);
@@ -271,8 +296,10 @@ void speculation_stats_of(const speculation *p, speculation_stats *stats)
         alpha_tell(&sum, all);
     }
     stats->break_even = stats->drafters[0].break_even;
-    for (int c = 0; c < SEQUENCE_CLASSES; c++)
+    for (int c = 0; c < SEQUENCE_CLASSES; c++) {
         class_tell(&p->tales[c], &stats->classes[c]);
+        decider_tell(&p->tales[c], &stats->classes[c]);
+    }
 }
 
 // ---- words ------------------------------------------------------------------------------------
@@ -285,51 +312,34 @@ static void source_name(const speculation_drafter *d, char text[64])
         snprintf(text, 64, "%s", strcmp(d->name, "ngram") == 0 ? "its own text" : "past answers");
 }
 
-// The drafter that most is known of, or that promises most.
-static const speculation_drafter *drafter_foremost(const speculation_class *c, bool promises)
-{
-    const speculation_drafter *best = NULL;
-    double most = 0;
-    for (int i = 0; i < SPECULATION_DRAFTERS; i++) {
-        const speculation_drafter *d = &c->drafters[i];
-        double weight = promises ? d->expected : d->outcomes * d->alpha;
-        if (weight > most) {
-            most = weight;
-            best = d;
-        }
-    }
-    return best;
-}
-
-static void below_sentence(const speculation_drafter *d, int32_t batch, char *text)
+static void below_sentence(const speculation_class *c, int32_t batch, char *text)
 {
     char source[64];
-    source_name(d, source);
-    if (d->break_even >= 1)
+    source_name(&c->drafters[c->drafter], source);
+    if (c->break_even >= 1)
         snprintf(text, SPECULATION_SENTENCE_MAX,
-                 "off: at batch %d no guess would pay, however sure (alpha %.2f from %s; the usual "
+                 "off: at batch %d no guess from %s would pay, however sure (alpha %.2f; the usual "
                  "rule of thumb is %.1f)",
-                 batch, d->expected, source, RULE_OF_THUMB);
-    else if (d->expected < d->break_even)
+                 batch, source, c->alpha, RULE_OF_THUMB);
+    else if (c->alpha < c->break_even)
         snprintf(text, SPECULATION_SENTENCE_MAX,
                  "off: alpha %.2f < %.2f needed at batch %d (guesses from %s; the usual rule of "
                  "thumb is %.1f)",
-                 d->expected, d->break_even, batch, source, RULE_OF_THUMB);
+                 c->alpha, c->break_even, batch, source, RULE_OF_THUMB);
     else
         snprintf(text, SPECULATION_SENTENCE_MAX,
                  "off: alpha %.2f is too near the %.2f needed at batch %d (guesses from %s)",
-                 d->expected, d->break_even, batch, source);
+                 c->alpha, c->break_even, batch, source);
 }
 
-static void on_sentence(const speculation_class *c, const speculation_drafter *d, int32_t batch,
-                        char *text)
+static void on_sentence(const speculation_class *c, int32_t batch, char *text)
 {
     char source[64];
-    source_name(d, source);
+    source_name(&c->drafters[c->drafter], source);
     snprintf(text, SPECULATION_SENTENCE_MAX,
              "on: alpha %.2f, %.2f needed at batch %d (guesses from %s); %.2f tokens a step, %.1f "
              "tokens/s where it would be %.1f",
-             d->alpha, d->break_even, batch, source, c->tokens_per_step, c->tokens_per_s,
+             c->alpha, c->break_even, batch, source, c->tokens_per_step, c->tokens_per_s,
              fmax(0, c->tokens_per_s - c->gained_per_s));
 }
 
@@ -350,12 +360,11 @@ void speculation_class_sentence(const speculation_stats *stats, sequence_class c
         [GUESS_PAGES] = "off: no page of the cache is left for guesses",
     };
     const speculation_class *c = &stats->classes[class];
-    const speculation_drafter *d = drafter_foremost(c, c->now != GUESS_ON);
-    bool any = c->tokens_per_step > 0;
-    if (any && d && c->now == GUESS_BELOW && d->break_even > 0)
-        below_sentence(d, stats->batch, text);
-    else if (any && d && c->now == GUESS_ON)
-        on_sentence(c, d, stats->batch, text);
+    bool any = c->tokens_per_step > 0, numbers = any && c->drafter >= 0 && c->break_even > 0;
+    if (numbers && c->now == GUESS_BELOW)
+        below_sentence(c, stats->batch, text);
+    else if (numbers && c->now == GUESS_ON)
+        on_sentence(c, stats->batch, text);
     else
         snprintf(text, SPECULATION_SENTENCE_MAX, "%s", any ? words[c->now] : "");
 }

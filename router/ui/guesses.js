@@ -3,6 +3,7 @@
 import { get, html, svg, say, count, rate, plural } from './dom.js';
 
 const KEPT_S = 300; // of the charts; they begin when the page is opened
+const SMOOTH = .2; // weight of a new value there: what is needed follows the number of answers, which trembles
 const STATES = [ // as workers name them, and in words
   ['on', 'with guesses'], ['probing', 'tried again'], ['below_break_even', 'would not pay'], ['lost', 'paid too little of late'],
   ['limit', 'the step would take too long'], ['prompts', 'beside prompts'], ['no_guess', 'nothing to guess from'],
@@ -54,8 +55,8 @@ function together(model, name, told) {
   const names = new Set([...STATES.map(s => s[0]), ...told.flatMap(t => t.of.states.map(s => s.name))]);
   const main = told[weights.indexOf(Math.max(...weights))];
   return {
-    model, name, told, main, state: main.of.sentence.split(/[: ]/)[0], sentence: main.of.sentence,
-    batch: Math.max(...told.map(t => t.worker.guesses.batch)),
+    model, name, told, main, state: main.of.state, chip: main.of.sentence.split(/[: ]/)[0], sentence: main.of.sentence,
+    alpha: main.of.alpha, needed: main.of.break_even, batch: main.worker.guesses.batch,
     states: [...names].map(n => ({ name: n, share: share(n) })).filter(s => s.share > 0),
     perStep: mean(t => t.of.tokens_per_step), tokens: sum(told, t => t.of.tokens_per_s), gained: sum(told, t => t.of.gained_per_s),
     drafters: groupBy(told.flatMap(t => t.of.drafters), d => d.name + d.draft).map(drafterOf),
@@ -70,31 +71,23 @@ function groups(state) {
 
 // ---- in words --------------------------------------------------------------------------------------------
 
-// The drafter whose guesses are used, or that promises most.
-function foremost(g) {
-  const weight = d => (g.state === 'on' ? d.alpha * d.outcomes : d.expected);
-  return g.drafters.reduce((best, d) => (!best || weight(d) > weight(best) ? d : best), null);
-}
-
-function whyOn(g, d) {
+function whyOn(g) {
   const plain = g.tokens - g.gained, more = plain > 0 ? g.gained / plain : 0;
   const grows = `An answer grows by ${g.perStep.toFixed(1)} tokens a step instead of 1`;
   const speed = more > .005 ? `: ${rate(g.tokens)} tokens/s where there would be ${rate(plain)} (+${percent(more)}).` : '.';
-  return `${of100(d.alpha)} guessed tokens are right, and ${of100(d.needed)} are enough with ${plural(g.batch, 'answer')} in a step. ${grows}${speed}`;
+  return `${of100(g.alpha)} guessed tokens are right, and ${of100(g.needed)} are enough with ${plural(g.batch, 'answer')} in a step. ${grows}${speed}`;
 }
 
-function whyOff(g, d) {
+function whyBelow(g) {
   const again = ' Now and then a step tries whether that has changed.';
-  if (!d || !g.sentence.includes('alpha')) return '';
-  if (d.needed >= 1) return `With ${plural(g.batch, 'answer')} in a step even a sure guess would not pay: checking it takes as long as making the token.${again}`;
-  const would = `About ${of100(d.expected)} guessed tokens would be right. With ${plural(g.batch, 'answer')} in a step ${of100(d.needed)} must be`;
-  return d.expected < d.needed ? `${would}, or checking them takes more time than they save.${again}` : `${would}, which is too near to be sure of a gain.${again}`;
+  if (g.needed >= 1) return `With ${plural(g.batch, 'answer')} in a step even a sure guess would not pay: making and checking it takes as long as the token itself.${again}`;
+  const would = `About ${of100(g.alpha)} guessed tokens would be right. With ${plural(g.batch, 'answer')} in a step ${of100(g.needed)} must be`;
+  return g.alpha < g.needed ? `${would}, or checking them takes more time than they save.${again}` : `${would}, which is too near to be sure of a gain.${again}`;
 }
 
 function plainly(g) {
-  const d = foremost(g);
-  if (g.state === 'on' && d && d.outcomes > 0) return whyOn(g, d);
-  return whyOff(g, d) || sentenceOf(g.sentence);
+  if (g.alpha > 0 && g.needed > 0 && g.state === 'on') return whyOn(g);
+  return g.alpha > 0 && g.needed > 0 && g.state === 'below_break_even' ? whyBelow(g) : sentenceOf(g.sentence);
 }
 
 // "off: no page is left" without its beginning, as a sentence.
@@ -107,10 +100,11 @@ function sentenceOf(words) {
 
 const history = new Map(); // of each card: [{ t, alpha, needed }]
 
-function remember(key, d) {
+function remember(key, g) {
   const now = performance.now() / 1000;
   const list = (history.get(key) || []).filter(p => now - p.t < KEPT_S);
-  if (d && d.expected > 0 && d.needed > 0) list.push({ t: now, alpha: d.expected, needed: d.needed });
+  const last = list[list.length - 1], smooth = name => (last ? last[name] + (g[name] - last[name]) * SMOOTH : g[name]);
+  if (g.alpha > 0 && g.needed > 0) list.push({ t: now, alpha: smooth('alpha'), needed: smooth('needed') });
   history.set(key, list);
   return list;
 }
@@ -185,7 +179,7 @@ const cards = new Map();
 function makeCard() {
   const heading = html('h3', {}), chip = html('span', { class: 'chip' }), why = html('p', { class: 'why' }), exactly = html('p', { class: 'told exactly' });
   const picture = svg('svg', { role: 'img', height: HEIGHT }), figure = html('figure', { class: 'chart decode' },
-    html('figcaption', {}, html('span', {}, 'alpha: what guesses promise'), html('span', { class: 'dashed' }, 'needed')), picture);
+    html('figcaption', {}, html('span', {}, 'alpha of the guesses at hand'), html('span', { class: 'dashed' }, 'needed')), picture);
   const states = html('div', { class: 'states', 'aria-hidden': 'true' }), legend = html('ul', { class: 'legend' });
   const drafters = html('ul', { class: 'drafters' });
   const element = html('article', { class: 'guess' }, html('header', {}, heading, chip), why, exactly, figure,
@@ -196,14 +190,13 @@ function makeCard() {
 
 function drawCard(c, g, severalModels) {
   const class_ = g.name === 'interactive' ? 'Interactive answers' : 'Batch answers';
-  const pick = foremost(g);
   say(c.heading, severalModels ? `${g.model}: ${class_.toLowerCase()}` : class_);
-  say(c.chip, g.state);
-  c.chip.className = 'chip ' + g.state;
+  say(c.chip, g.chip);
+  c.chip.className = 'chip ' + g.chip;
   say(c.why, plainly(g));
   c.exactly.hidden = !/\d/.test(g.sentence);
   say(c.exactly, `${g.told.length > 1 ? g.main.worker.name : 'In numbers'}: ${g.sentence}.`);
-  chart(c.picture, remember(g.model + ' ' + g.name, pick));
+  chart(c.picture, remember(g.model + ' ' + g.name, g));
   c.states.replaceChildren(...stateParts(g));
   c.legend.replaceChildren(...g.states.map(s => html('li', { class: s.name }, `${WORDS[s.name] || s.name} ${percent(s.share)}`)));
   c.drafters.replaceChildren(...g.drafters.map(drafterItem));

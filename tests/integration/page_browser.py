@@ -261,9 +261,9 @@ def drafter(name, alpha, expected, needed, draft="", guessed=1000, below_s=0):
                 held=[right, right // 2, right // 4])
 
 
-def told(batch, sentence, states, tokens, gained, drafters, name="interactive"):
-    """A class of answers as a worker tells it; `states` are shares."""
-    return dict(name=name, sentence=sentence, tokens_per_step=1 + 2 * max(0, gained) / tokens, tokens_per_s=tokens, gained_per_s=gained,
+def told(sentence, states, alpha, needed, tokens, gained, drafters, name="interactive"):
+    """A class of answers as a worker tells it; `states` are shares, and the first one is that of now."""
+    return dict(name=name, sentence=sentence, state=next(iter(states)), drafter=drafters[-1]["name"], alpha=alpha, break_even=needed, tokens_per_step=1 + 2 * max(0, gained) / tokens, tokens_per_s=tokens, gained_per_s=gained,
                 states=[dict(name=n, rows=int(1000 * s), share=s) for n, s in states.items()], drafters=drafters)
 
 
@@ -278,12 +278,12 @@ def tell_guesses(state):
     first, second = dict(decode[0], name="decode-1"), dict(decode[0], name="decode-2")
     text = drafter("ngram", .61, .44, .55)
     first["guesses"] = dict(sentence=ON, break_even=.55, batch=2, steps_on=700, steps_probing=10, steps_off=250, steps_prompts=40, drafters=[], classes=[
-        told(2, ON, dict(on=.72, probing=.01, no_guess=.17, prompts=.06, measuring=.04), 41, 17, [text, drafter("model", .82, .8, .55, "small-coder")])])
+        told(ON, dict(on=.72, probing=.01, no_guess=.17, prompts=.06, measuring=.04), .82, .55, 41, 17, [text, drafter("model", .82, .8, .55, "small-coder")])])
     second.update(model="another-model")
     model = drafter("model", .5, .48, .71, "small-coder", below_s=300)
     second["guesses"] = dict(sentence=BELOW, break_even=.71, batch=16, steps_on=0, steps_probing=10, steps_off=250, steps_prompts=40, drafters=[], classes=[
-        told(16, BELOW, dict(below_break_even=.85, probing=.01, prompts=.14), 190, -1, [model]),
-        told(16, PROMPTS, dict(prompts=.7, below_break_even=.29, probing=.01), 35, -.4, [model], "batch")])
+        told(BELOW, dict(below_break_even=.85, probing=.01, prompts=.14), .48, .71, 190, -1, [model]),
+        told(PROMPTS, dict(prompts=.7, below_break_even=.29, probing=.01), .48, .71, 35, -.4, [model], "batch")])
     state["workers"] = [*prefill, first, second]
     state["models"] = [state["models"][0], dict(state["models"][0], name="another-model")]
 
@@ -316,7 +316,7 @@ def guessed(browser, cluster):
         for words in wanted:
             check(words in " ".join(card.split()), f"{words!r} is not in {card!r}")
     spoken = page.locator("#guess-cards .chart svg").first.get_attribute("aria-label")
-    check(spoken.startswith("alpha 0.80 now, 0.55 needed"), spoken)
+    check(spoken.startswith("alpha 0.82 now, 0.55 needed"), spoken)
     positions = page.locator("#guess-cards .positions").nth(1).get_attribute("aria-label")
     check("token 1: 82\u00a0%" in positions, positions)
     page.click("#guesses summary")

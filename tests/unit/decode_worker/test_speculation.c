@@ -103,19 +103,16 @@ static void its_sentences_say_why(void **state)
     (void)state;
     speculation_stats s = { .batch = 16, .drafter_count = 3 };
     speculation_class *c = &s.classes[SEQUENCE_BATCH];
-    speculation_drafter *d = &c->drafters[2];
     char text[SPECULATION_SENTENCE_MAX];
     for (int i = 0; i < SPECULATION_DRAFTERS; i++)
         c->drafters[i] = (speculation_drafter){ .name = i ? "suffix" : "ngram", .draft = "" };
     speculation_class_sentence(&s, SEQUENCE_BATCH, text);
     assert_string_equal(text, "");
     *c = (speculation_class){ .tokens_per_step = 1, .now = GUESS_BELOW };
-    c->drafters[0] = (speculation_drafter){ .name = "ngram", .draft = "", .expected = 0.3 };
-    *d = (speculation_drafter){
-        .name = "model", .draft = "small", .expected = 0.48, .break_even = 0.71
-    };
+    c->drafters[2] = (speculation_drafter){ .name = "model", .draft = "small" };
+    c->drafter = 2;
     const struct {
-        double expected, break_even;
+        double alpha, break_even;
         guess_state now;
         const char *sentence;
     } cases[] = {
@@ -123,22 +120,20 @@ static void its_sentences_say_why(void **state)
           "off: alpha 0.48 < 0.71 needed at batch 16 (guesses from small; the usual rule of thumb "
           "is 0.6)" },
         { 0.48, 1, GUESS_BELOW,
-          "off: at batch 16 no guess would pay, however sure (alpha 0.48 from small; the usual "
+          "off: at batch 16 no guess from small would pay, however sure (alpha 0.48; the usual "
           "rule of thumb is 0.6)" },
         { 0.72, 0.71, GUESS_BELOW,
           "off: alpha 0.72 is too near the 0.71 needed at batch 16 (guesses from small)" },
         { 0.72, 0.71, GUESS_PROMPTS,
           "off for now: prompts are computed in the same steps, and beside them nothing is "
           "guessed" },
-        { 0.8, 0.71, GUESS_ON,
+        { 0.81, 0.71, GUESS_ON,
           "on: alpha 0.81, 0.71 needed at batch 16 (guesses from small); 2.50 tokens a step, 40.0 "
           "tokens/s where it would be 25.0" },
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        d->expected = cases[i].expected;
-        d->break_even = cases[i].break_even;
-        d->alpha = 0.81;
-        d->outcomes = 100;
+        c->alpha = cases[i].alpha;
+        c->break_even = cases[i].break_even;
         c->now = cases[i].now;
         c->tokens_per_step = 2.5;
         c->tokens_per_s = 40;

@@ -49,6 +49,10 @@ static guesses all_there_is(void)
         guesses_class *to = &g.classes[c];
         *to = (guesses_class){ .name = "batch",
                                .sentence = "off: no page of the cache is left for guesses",
+                               .state = "pages",
+                               .drafter = "suffix",
+                               .alpha = 0.5,
+                               .break_even = 0.6,
                                .tokens_per_step = 1.5,
                                .tokens_per_s = 30,
                                .gained_per_s = -2,
@@ -113,6 +117,9 @@ static void it_arrives_as_it_was_told(void **state)
         const guesses_class *a = &g.classes[c], *b = &h.classes[c];
         assert_string_equal(a->name, b->name);
         assert_string_equal(a->sentence, b->sentence);
+        assert_string_equal(a->state, b->state);
+        assert_string_equal(a->drafter, b->drafter);
+        assert_true(b->alpha == 0.5 && b->break_even == 0.6);
         assert_true(b->tokens_per_step == 1.5 && b->tokens_per_s == 30 && b->gained_per_s == -2);
         assert_int_equal(a->state_count, b->state_count);
         for (size_t i = 0; i < a->state_count; i++) {
@@ -187,6 +194,9 @@ static void what_cannot_be_is_turned_away_by_field(void **state)
     g = all_there_is();
     g.classes[0].gained_per_s = NAN;
     refused_for(&g, "guess_class.gained_per_s");
+    g = all_there_is();
+    g.classes[1].break_even = 2;
+    refused_for(&g, "guess_class.break_even");
     g = all_there_is();
     g.classes[1].tokens_per_step = -1;
     refused_for(&g, "guess_class.tokens_per_step");
