@@ -6,6 +6,7 @@
 // the tokens behind the first one are compared; the texts must be the done. `--fixed` guesses that
 // many tokens whether it pays or not, which shows what the controller should have chosen.
 #include "bench.h"
+#include "output.h"
 #include "speculate.h"
 #include "workload.h"
 
@@ -18,11 +19,12 @@
 #define LIST_MAX 16
 #define PROMPTS_MAX 64
 #define TOKENS_MAX 4096
+#define ROWS_MAX 512
 #define WARM_TOKENS 64 // of each prompt that was served before
 
 typedef struct options {
     engine_settings engine;
-    const char *draft, *prompts_path;
+    const char *draft, *prompts_path, *svg;
     int layers;
     const char *only; // a prompt's name; NULL: each
     int batches[LIST_MAX], batch_count, fixed[LIST_MAX], fixed_count, repeats, probe;
@@ -39,6 +41,8 @@ typedef struct bench {
     engine *engine;
     speculate_prompt prompts[PROMPTS_MAX];
     int prompt_count;
+    speculate_row rows[ROWS_MAX]; // of the picture
+    int row_count;
 } bench;
 
 static const char usage_text[] =
@@ -56,6 +60,7 @@ static const char usage_text[] =
     "  --threads N           compute threads; 0: what affinity and quota allow (default 0)\n"
     "  --max-tokens N        of each answer, at most\n"
     "  --repeats N           of each case, which are counted together (default 3)\n"
+    "  --svg FILE            draw gain by number of guesses\n"
     "  --json                one JSON object a line\n";
 
 static bool doubles_parse(const char *text, double *values, int *count)
@@ -121,6 +126,9 @@ static bool option_take(options *o, int name, char *value)
             return false;
         o->engine.threads = number;
         return true;
+    case 's':
+        o->svg = value;
+        return true;
     case 'j':
         return o->json = true;
     default:
@@ -131,14 +139,12 @@ static bool option_take(options *o, int name, char *value)
 static bool options_parse(int argc, char **argv, options *o)
 {
     static const struct option names[] = {
-        { "model", 1, NULL, 'm' },       { "draft", 1, NULL, 'd' },
-        { "layers", 1, NULL, 'l' },      { "prompts", 1, NULL, 'p' },
-        { "only", 1, NULL, 'o' },        { "drafters", 1, NULL, 'D' },
-        { "batch", 1, NULL, 'b' },       { "fixed", 1, NULL, 'f' },
-        { "temperature", 1, NULL, 'T' }, { "probe", 1, NULL, 'P' },
-        { "threads", 1, NULL, 't' },     { "repeats", 1, NULL, 'r' },
-        { "json", 0, NULL, 'j' },        { "max-tokens", 1, NULL, 'M' },
-        { "help", 0, NULL, 'h' },        { NULL, 0, NULL, 0 },
+        { "model", 1, NULL, 'm' },   { "draft", 1, NULL, 'd' },   { "layers", 1, NULL, 'l' },
+        { "prompts", 1, NULL, 'p' }, { "only", 1, NULL, 'o' },    { "drafters", 1, NULL, 'D' },
+        { "batch", 1, NULL, 'b' },   { "fixed", 1, NULL, 'f' },   { "temperature", 1, NULL, 'T' },
+        { "probe", 1, NULL, 'P' },   { "threads", 1, NULL, 't' }, { "repeats", 1, NULL, 'r' },
+        { "svg", 1, NULL, 's' },     { "json", 0, NULL, 'j' },    { "max-tokens", 1, NULL, 'M' },
+        { "help", 0, NULL, 'h' },    { NULL, 0, NULL, 0 },
     };
     *o = (options){ .batches = { 1 },
                     .batch_count = 1,
@@ -219,7 +225,9 @@ static speculation *worker_new(bench *b, const speculation_settings *settings,
         fprintf(stderr, "penstock-bench speculate: %s\n", failure.text);
         return NULL;
     }
-    for (int i = 0; i < b->prompt_count; i++) {
+    // A fixed number of a model's guesses is learned from nothing.
+    bool learns = settings->fixed == 0 || strcmp(settings->drafter, "model") != 0;
+    for (int i = 0; learns && i < b->prompt_count; i++) {
         speculate_prompt other = b->prompts[i];
         speculate_work warm = { &other, 1, 1, work->temperature };
         if (other.max_tokens > WARM_TOKENS)
@@ -265,10 +273,14 @@ static bool case_serve(bench *b, const speculate_work *work, const char *drafter
 // then the best of them.
 static bool drafter_run(bench *b, const speculate_work *work, const char *drafter)
 {
-    speculate_row rows[LIST_MAX + 1];
+    speculate_row *rows = &b->rows[b->row_count];
     int count = 0;
+    if (b->row_count + b->o.fixed_count >= ROWS_MAX) {
+        fprintf(stderr, "penstock-bench speculate: more than %d rows\n", ROWS_MAX);
+        return false;
+    }
     for (int i = -1; i < b->o.fixed_count; i++) {
-        speculate_row *row = &rows[count++];
+        speculate_row *row = &rows[count];
         *row = (speculate_row){ .name = work->prompt_count == 1 ? work->prompts->name : "all",
                                 .drafter = drafter,
                                 .batch = work->batch,
@@ -277,8 +289,10 @@ static bool drafter_run(bench *b, const speculate_work *work, const char *drafte
         if (!case_serve(b, work, drafter, row->fixed, row))
             return false;
         speculate_row_print(row, b->o.json);
+        count++;
     }
     speculate_best_print(rows, count, b->o.json);
+    b->row_count += count;
     return true;
 }
 
@@ -313,13 +327,22 @@ static status engine_size(bench *b, error *failure)
         return error_set(failure, STATUS_INVALID, "batch", "--batch is %d; at most %d are possible",
                          most, SPECULATE_BATCH_MAX);
     s->max_sequences = 2 * most; // with guesses and without
-    s->rewinds = true; // so that a side may rest for the turn of the other
+    s->rewinds = true;           // so that a side may rest for the turn of the other
     s->draft_tokens = 32;
     s->step_tokens = 512;
     s->chunk_tokens = 256;
     s->context = tokens + 64;
     s->kv_bytes = (uint64_t)1 << 31;
     return engine_open(s, &b->engine, failure);
+}
+
+static status plot_write(const bench *b, error *failure)
+{
+    buffer text = { 0 };
+    speculate_plot(b->rows, b->row_count, &text);
+    status result = output_write(b->o.svg, &text, failure);
+    buffer_close(&text);
+    return result;
 }
 
 int bench_speculate(int argc, char **argv)
@@ -337,6 +360,8 @@ int bench_speculate(int argc, char **argv)
     if (!b.o.json)
         speculate_heads_print();
     done = cases_run(&b);
+    if (b.o.svg)
+        TRY(plot_write(&b, &failure));
 fail:
     if (result != STATUS_OK)
         fprintf(stderr, "penstock-bench speculate: %s\n", failure.text);

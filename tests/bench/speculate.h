@@ -63,12 +63,12 @@ typedef struct speculate_row {
     double temperature;
     int fixed; // 0: the controller's choice
     double rate, plain_rate, ratio, error;
-    double alpha, share;    // right ones of those that were verified to be right or wrong, and of all
-    double step_tokens, g;  // drawn and guessed, by sequence and step
-    double on;              // share of steps with guesses
-    double draft_cost;      // c: a guessed token of each sequence
-    double verify_cost;     // v: a step with guesses, without making them
-    double predicted;       // what alpha, c and v say the gain of such a step is
+    double alpha, share; // right ones of those that were verified to be right or wrong, and of all
+    double step_tokens, g; // drawn and guessed, by sequence and step
+    double on;             // share of steps with guesses
+    double draft_cost;     // c: a guessed token of each sequence
+    double verify_cost;    // v: a step with guesses, without making them
+    double predicted;      // what alpha, c and v say the gain of such a step is
 } speculate_row;
 
 // From what was measured; name, drafter, batch, temperature and fixed are the caller's.
@@ -78,3 +78,7 @@ void speculate_row_print(const speculate_row *row, bool json);
 // rows[0] is the controller's, the others are of fixed numbers: which of these gained most, and
 // whether the controller's mean is within one of it. Nothing where there are no others.
 void speculate_best_print(const speculate_row *rows, int count, bool json);
+
+// The rows as a picture: gain by the number of guesses, an SVG file (chart.h). Rows of one case lie
+// together.
+void speculate_plot(const speculate_row *rows, int count, buffer *out);

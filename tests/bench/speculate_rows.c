@@ -71,16 +71,19 @@ void speculate_best_print(const speculate_row *rows, int count, bool json)
     for (int i = 1; i < count; i++)
         if (rows[i].ratio > gain)
             gain = rows[best = i].ratio;
-    int g = best > 0 ? rows[best].fixed : 0;
+    int fixed = best > 0 ? rows[best].fixed : 0;
+    double g = best > 0 ? rows[best].g : 0; // as many as there was something to guess for
     bool near = fabs(rows[0].g - g) <= 1;
     if (json)
         printf("{\"what\":\"speculate best\",\"prompt\":\"%s\",\"batch\":%d,\"temperature\":%g,"
-               "\"drafter\":\"%s\",\"g\":%d,\"ratio\":%.4f,\"controller_g\":%.3f,"
+               "\"drafter\":\"%s\",\"fixed\":%d,\"g\":%.3f,\"ratio\":%.4f,\"controller_g\":%.3f,"
                "\"controller_ratio\":%.4f,\"within_one\":%s}\n",
-               rows->name, rows->batch, rows->temperature, rows->drafter, g, gain, rows->g,
+               rows->name, rows->batch, rows->temperature, rows->drafter, fixed, g, gain, rows->g,
                rows->ratio, near ? "true" : "false");
     else
-        printf("    best measured: g %d, %.2fx; the controller: g %.2f on average, %.2fx: %s\n", g,
-               gain, rows->g, rows->ratio, near ? "within one step" : "NOT within one step");
+        printf("    best measured: g %d (%.2f on average), %.2fx; the controller: %.2f on average, "
+               "%.2fx: %s\n",
+               fixed, g, gain, rows->g, rows->ratio,
+               near ? "within one step" : "NOT within one step");
     fflush(stdout);
 }

@@ -85,8 +85,8 @@ static void step(side *s)
         int32_t token = report.tokens[i].sampled.token;
         c->drawn++;
         c->ended = report.tokens[i].finish != SEQUENCE_UNFINISHED;
-        s->done.text += hash64_of(&token, sizeof token,
-                                  (uint64_t)(c - s->clients) << 32 | (uint32_t)c->drawn);
+        s->done.text +=
+            hash64_of(&token, sizeof token, (uint64_t)(c - s->clients) << 32 | (uint32_t)c->drawn);
     }
     step_count(s, &report);
 }
@@ -185,8 +185,8 @@ double speculate_ratio(const speculate_pair *pair, double *deviation)
     const speculate_side *with = &pair->with, *without = &pair->without;
     double ratio = t->without / t->with;
     double squares = t->without_squares - 2 * ratio * t->products + ratio * ratio * t->with_squares;
-    *deviation = t->count < 2 ? INFINITY
-                          : sqrt(fmax(0, squares) * t->count / (t->count - 1)) / t->with;
+    *deviation =
+        t->count < 2 ? INFINITY : sqrt(fmax(0, squares) * t->count / (t->count - 1)) / t->with;
     return with->tokens / with->seconds * without->seconds / without->tokens;
 }
 

@@ -1,3 +1,4 @@
+#include "bench/output.h"
 #include "bench/speed.h"
 #include "bench/workload.h"
 #include "eval/choices.h"
@@ -7,7 +8,6 @@
 
 #include "base/log.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -159,17 +159,6 @@ fail:
     return result;
 }
 
-static status file_write(const char *path, const buffer *bytes, error *failure)
-{
-    FILE *file = fopen(path, "wb");
-    bool written = file && fwrite(bytes->data, 1, bytes->size, file) == bytes->size;
-    if (file && fclose(file) != 0)
-        written = false;
-    if (written)
-        return STATUS_OK;
-    return error_set(failure, STATUS_IO, "file", "%s cannot be written: %s", path, strerror(errno));
-}
-
 static status table_write(const evaluation *e, error *failure)
 {
     const eval_options *o = e->options;
@@ -186,12 +175,12 @@ static status table_write(const evaluation *e, error *failure)
     if (o->csv) {
         buffer_clear(&text);
         table_csv(e->rows, e->count, &text);
-        TRY(file_write(o->csv, &text, failure));
+        TRY(output_write(o->csv, &text, failure));
     }
     if (o->svg) {
         buffer_clear(&text);
         plot_svg(e->rows, e->count, &labels, &text);
-        TRY(file_write(o->svg, &text, failure));
+        TRY(output_write(o->svg, &text, failure));
     }
 fail:
     buffer_close(&text);
