@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #define PATIENCE_S 15
+#define LOOKS_PER_S 4 // at `stop`, while nothing comes
 #define HEAD_MAX ((size_t)65536)
 #define PIECE_MAX ((size_t)64 << 20) // of a body that waits to be read
 
@@ -23,7 +24,8 @@ struct http_client {
     char host[272]; // as the Host field has it
     int descriptor;
     SSL *tls;  // NULL: plain
-    buffer in; // read, not used
+    unsigned looks; // at `stop`, since the last byte came
+    buffer in;      // read, not used
     http_chunks chunks;
     bool chunked, has_length, ended;
     uint64_t left; // of the body, where has_length
@@ -57,6 +59,13 @@ static bool interrupted(const http_client *c, int count)
     return errno == EINTR && !stopped(c);
 }
 
+// Whether to go on where nothing came until it was time for a look at `stop`.
+static bool goes_on(http_client *c)
+{
+    return errno == EAGAIN && c->options.stop && !stopped(c) &&
+           ++c->looks < c->options.patience_s * LOOKS_PER_S;
+}
+
 // 0 at the end, -1 for a failure (errno, or OpenSSL's queue).
 static ssize_t bytes_read(http_client *c, void *data, size_t size)
 {
@@ -65,9 +74,11 @@ static ssize_t bytes_read(http_client *c, void *data, size_t size)
         ERR_clear_error();
         ssize_t count =
             c->tls ? SSL_read(c->tls, data, (int)size) : recv(c->descriptor, data, size, 0);
+        if (count > 0)
+            c->looks = 0;
         if (count > 0 || (count == 0 && !c->tls))
             return count;
-        if (interrupted(c, (int)count))
+        if (interrupted(c, (int)count) || goes_on(c))
             continue;
         if (c->tls && SSL_get_error(c->tls, (int)count) == SSL_ERROR_ZERO_RETURN)
             return 0;
@@ -206,6 +217,9 @@ status http_client_open(const http_client_options *options, http_client **opened
     TRY(connection_open(c, &where, failure));
     if (tls)
         TRY(tls_open(c, &where, failure));
+    struct timeval look = { .tv_usec = 1000000 / LOOKS_PER_S };
+    if (options->stop)
+        setsockopt(c->descriptor, SOL_SOCKET, SO_RCVTIMEO, &look, sizeof look);
     *opened = c;
     return STATUS_OK;
 fail:
@@ -222,6 +236,21 @@ void http_client_close(http_client *c)
         close(c->descriptor);
     buffer_close(&c->in);
     free(c);
+}
+
+status http_client_key_append(const char *file, buffer *fields, error *failure)
+{
+    char key[512];
+    FILE *opened = file ? fopen(file, "r") : NULL;
+    bool read = opened && fgets(key, sizeof key, opened);
+    if (opened)
+        fclose(opened);
+    if (file && !read)
+        return error_set(failure, STATUS_BAD_FILE, "--key-file", "the key file %s cannot be read",
+                         file);
+    if (file)
+        buffer_printf(fields, "Authorization: Bearer %.*s\r\n", (int)strcspn(key, "\r\n"), key);
+    return STATUS_OK;
 }
 
 // ---- a request and its answer -----------------------------------------------------------------

@@ -13,8 +13,8 @@ typedef struct http_client_options {
     const char *url;       // http://host:port or https://host:port
     const char *authority; // PEM file of who signed the server's certificate; NULL: the system's
     unsigned patience_s;   // for each byte; 0: 15
-    // Looked at whenever a signal interrupts the waiting: true ends it with STATUS_CANCELLED. NULL:
-    // waiting goes on.
+    // Looked at whenever a signal interrupts the waiting, and a few times a second while nothing
+    // comes: true ends it with STATUS_CANCELLED. NULL: waiting goes on.
     const volatile sig_atomic_t *stop;
 } http_client_options;
 
@@ -23,6 +23,10 @@ typedef struct http_client_options {
 // outlives the client.
 status http_client_open(const http_client_options *options, http_client **opened, error *failure);
 void http_client_close(http_client *c); // NULL is allowed
+
+// Append the field that shows an API key, which is the first line of `file` (NULL: none is shown).
+// STATUS_BAD_FILE.
+status http_client_key_append(const char *file, buffer *fields, error *failure);
 
 // Send a request and read the head of its answer; once. `fields` are further lines, each ended by
 // CRLF. This and the next: STATUS_UNAVAILABLE (broken, or out of patience), CANCELLED,

@@ -23,25 +23,6 @@ double cli_number(const json_t *object, const char *name)
     return json_number_value(json_object_get(object, name));
 }
 
-// The file's first line, as a field.
-static status key_append(const cli *c, buffer *out, error *failure)
-{
-    char key[512];
-    FILE *file = c->key_file ? fopen(c->key_file, "r") : NULL;
-    if (!c->key_file)
-        return STATUS_OK;
-    if (!file || !fgets(key, sizeof key, file)) {
-        if (file)
-            fclose(file);
-        return error_set(failure, STATUS_BAD_FILE, "--key-file", "the key file %s cannot be read",
-                         c->key_file);
-    }
-    fclose(file);
-    key[strcspn(key, "\r\n")] = 0;
-    buffer_printf(out, "Authorization: Bearer %s\r\n", key);
-    return STATUS_OK;
-}
-
 static status body_read(http_client *client, buffer *out, error *failure)
 {
     bool done = false;
@@ -81,7 +62,7 @@ status cli_open(const cli *c, const char *url, const char *path, const json_t *b
     buffer fields = { 0 };
     char *text = body ? json_dumps(body, JSON_COMPACT) : NULL;
     int code = 0;
-    TRY(key_append(c, &fields, failure));
+    TRY(http_client_key_append(c->key_file, &fields, failure));
     TRY(http_client_open(&options, &client, failure));
     TRY(http_client_send(client, body ? "POST" : "GET", path, buffer_slice(&fields),
                          slice_of(text ? text : ""), &code, failure));

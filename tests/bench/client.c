@@ -2,79 +2,33 @@
 
 #include "bench.h"
 
-#include "base/buffer.h"
 #include "base/random.h"
 
 #include <jansson.h>
 
-#include <errno.h>
-#include <netdb.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <sys/time.h>
-#include <unistd.h>
 
 #define TOKEN_LOW 1000
 #define TOKEN_HIGH 30000
-#define LOOK_US 250000 // between two looks at `stop` while nothing comes
-#define SILENCE_MAX_S 300
+#define PATIENCE_S 300 // for each byte
 #define LINE_MAX_BYTES ((size_t)1 << 20)
 
-static int connect_to(const client_server *s)
+static void write_body(const client_server *s, const client_ask *ask, buffer *body)
 {
-    struct addrinfo hints = { .ai_socktype = SOCK_STREAM }, *found = NULL;
-    if (getaddrinfo(s->host, s->port, &hints, &found) != 0)
-        return -1;
-    int fd = -1;
-    for (struct addrinfo *a = found; a != NULL && fd < 0; a = a->ai_next) {
-        fd = socket(a->ai_family, a->ai_socktype | SOCK_CLOEXEC, a->ai_protocol);
-        if (fd >= 0 && connect(fd, a->ai_addr, a->ai_addrlen) != 0) {
-            close(fd);
-            fd = -1;
-        }
-    }
-    freeaddrinfo(found);
-    struct timeval limit = { .tv_usec = LOOK_US };
-    if (fd >= 0)
-        setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
-    return fd;
-}
-
-static bool send_all(int fd, const char *data, size_t size)
-{
-    while (size > 0) {
-        ssize_t n = send(fd, data, size, MSG_NOSIGNAL);
-        if (n <= 0)
-            return false;
-        data += n;
-        size -= (size_t)n;
-    }
-    return true;
-}
-
-static void write_request(const client_server *s, const client_ask *ask, buffer *out)
-{
-    buffer body = { 0 };
-    buffer_printf(&body, "{\"model\":");
-    buffer_append_json(&body, slice_of(s->model));
-    buffer_printf(&body,
+    buffer_printf(body, "{\"model\":");
+    buffer_append_json(body, slice_of(s->model));
+    buffer_printf(body,
                   ",\"stream\":true,\"stream_options\":{\"include_usage\":true},\"temperature\":0,"
                   "\"ignore_eos\":true,\"max_tokens\":%d,\"prompt\":[",
                   ask->max_tokens);
     uint64_t key = random_row_key(ask->seed, 0, (uint64_t)ask->number);
     for (int i = 0; i < ask->prompt_tokens; i++)
         buffer_printf(
-            &body, "%s%d", i ? "," : "",
+            body, "%s%d", i ? "," : "",
             (int)(TOKEN_LOW + random_token_bits(key, (uint32_t)i) % (TOKEN_HIGH - TOKEN_LOW)));
-    buffer_printf(&body, "]}");
-    buffer_printf(out,
-                  "POST /v1/completions HTTP/1.1\r\nHost: %s:%s\r\nConnection: close\r\n"
-                  "Content-Type: application/json\r\nContent-Length: %zu\r\n\r\n",
-                  s->host, s->port, body.size);
-    buffer_append_slice(out, buffer_slice(&body));
-    buffer_close(&body);
+    buffer_append_text(body, "]}");
 }
 
 // One "data:" line. Returns false where it reports an error.
@@ -100,67 +54,81 @@ static bool take_event(client_answer *a, const char *text)
 // One line of the answer; false where it is the end of all hope.
 static bool take_line(client_answer *a, const client_ask *ask, const char *line)
 {
-    if (a->status == 0) {
-        sscanf(line, "HTTP/1.1 %d", &a->status);
-        return a->status == 200;
-    }
     if (strncmp(line, "data: ", 6) != 0)
         return true;
     return a->events <= ask->max_tokens && take_event(a, line + 6);
 }
 
-// recv, until something comes, `stop` says so, or nobody spoke for too long.
-static ssize_t receive(int fd, char *block, size_t size, const volatile bool *stop)
+// The lines that are whole.
+static bool take_lines(client_answer *a, const client_ask *ask, buffer *pending)
 {
-    double begun = bench_now();
-    for (;;) {
-        ssize_t n = recv(fd, block, size, 0);
-        bool later = n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR);
-        if (!later || (stop != NULL && *stop) || bench_now() - begun > SILENCE_MAX_S)
-            return n;
+    bool good = true;
+    char *end;
+    while (good && pending->size > 0 && (end = memchr(pending->data, '\n', pending->size))) {
+        *end = '\0';
+        good = take_line(a, ask, pending->data);
+        if (!good)
+            snprintf(a->why, sizeof a->why, "%.180s", pending->data);
+        buffer_drop_front(pending, (size_t)(end - pending->data) + 1);
     }
+    return good;
 }
 
-static void read_answer(int fd, const client_ask *ask, const volatile bool *stop, client_answer *a)
+static void read_events(http_client *client, const client_ask *ask, client_answer *a)
 {
     buffer pending = { .limit = LINE_MAX_BYTES };
-    bool good = true;
-    char block[16384];
+    error failure = { 0 };
+    bool good = true, over = false;
+    status result = STATUS_OK;
     snprintf(a->why, sizeof a->why, "the stream ended without [DONE]");
-    for (ssize_t n; good && !a->done && !a->stopped; a->stopped = stop != NULL && *stop) {
-        n = receive(fd, block, sizeof block, stop);
-        if (n <= 0)
-            break;
-        buffer_append(&pending, block, (size_t)n);
-        char *end;
-        while (good && pending.size > 0 &&
-               (end = memchr(pending.data, '\n', pending.size)) != NULL) {
-            *end = '\0';
-            good = take_line(a, ask, pending.data);
-            if (!good)
-                snprintf(a->why, sizeof a->why, "%.180s", pending.data);
-            buffer_drop_front(&pending, (size_t)(end - pending.data) + 1);
-        }
+    while (good && !a->done && !over && result == STATUS_OK) {
+        result = http_client_read(client, &pending, &over, &failure);
+        good = take_lines(a, ask, &pending);
     }
-    a->stopped = stop != NULL && *stop && !a->done;
-    buffer_close(&pending);
+    if (result != STATUS_OK)
+        snprintf(a->why, sizeof a->why, "%.180s", failure.text);
+    a->stopped = result == STATUS_CANCELLED;
     a->done = good && a->done && a->events > 0;
+    buffer_close(&pending);
 }
 
-void client_run(const client_server *server, const client_ask *ask, const volatile bool *stop,
-                client_answer *answer)
+// All of an answer's body.
+static status body_read(http_client *client, buffer *body, error *failure)
 {
-    buffer request = { 0 };
-    write_request(server, ask, &request);
-    *answer = (client_answer){ .times = answer->times, .why = "cannot connect" };
-    int fd = connect_to(server);
-    bool good = fd >= 0 && send_all(fd, request.data, request.size);
+    status result = STATUS_OK;
+    for (bool done = false; !done && result == STATUS_OK;)
+        result = http_client_read(client, body, &done, failure);
+    return result;
+}
+
+void client_run(const client_server *server, const client_ask *ask,
+                const volatile sig_atomic_t *stop, client_answer *answer)
+{
+    http_client_options options = { server->url, server->authority, PATIENCE_S, stop };
+    http_client *client = NULL;
+    buffer body = { 0 }, refusal = { 0 };
+    error failure = { 0 };
+    status result = STATUS_OK;
+    *answer = (client_answer){ .times = answer->times };
+    write_body(server, ask, &body);
+    TRY(http_client_open(&options, &client, &failure));
     answer->sent = bench_now();
-    if (good)
-        read_answer(fd, ask, stop, answer);
-    if (fd >= 0)
-        close(fd);
-    buffer_close(&request);
+    TRY(http_client_send(client, "POST", "/v1/completions", slice_of(server->fields),
+                         buffer_slice(&body), &answer->status, &failure));
+    if (answer->status == 200) {
+        read_events(client, ask, answer);
+    } else {
+        TRY(body_read(client, &refusal, &failure));
+        snprintf(answer->why, sizeof answer->why, "status %d: %.170s", answer->status,
+                 refusal.data ? refusal.data : "");
+    }
+fail:
+    if (result != STATUS_OK)
+        snprintf(answer->why, sizeof answer->why, "%.180s", failure.text);
+    answer->stopped = answer->stopped || result == STATUS_CANCELLED;
+    http_client_close(client);
+    buffer_close(&body);
+    buffer_close(&refusal);
 }
 
 bool client_answer_open(const client_ask *ask, client_answer *answer)
@@ -175,48 +143,32 @@ void client_answer_close(client_answer *answer)
     answer->times = NULL;
 }
 
-bool client_find_model(client_server *s)
+status client_find_model(client_server *s, error *failure)
 {
-    int fd = connect_to(s);
-    buffer request = { 0 }, answer = { .limit = LINE_MAX_BYTES };
-    buffer_printf(&request, "GET /v1/models HTTP/1.1\r\nHost: %s:%s\r\nConnection: close\r\n\r\n",
-                  s->host, s->port);
-    bool good = fd >= 0 && send_all(fd, request.data, request.size);
-    char block[4096];
-    ssize_t n;
-    while (good && (n = receive(fd, block, sizeof block, NULL)) > 0)
-        buffer_append(&answer, block, (size_t)n);
-    char *body = answer.data ? strstr(answer.data, "{") : NULL;
-    json_t *models = body ? json_loads(body, JSON_DISABLE_EOF_CHECK, NULL) : NULL;
+    http_client_options options = { s->url, s->authority, 0, NULL };
+    http_client *client = NULL;
+    buffer body = { .limit = LINE_MAX_BYTES }, fields = { .limit = sizeof s->fields - 1 };
+    json_t *models = NULL;
+    status result = STATUS_OK;
+    int code = 0;
+    TRY(http_client_key_append(s->key_file, &fields, failure));
+    snprintf(s->fields, sizeof s->fields, "%s", buffer_slice(&fields).data);
+    TRY(http_client_open(&options, &client, failure));
+    TRY(http_client_send(client, "GET", "/v1/models", slice_of(s->fields), SLICE(""), &code,
+                         failure));
+    TRY(body_read(client, &body, failure));
+    models = json_loadb(body.data ? body.data : "", body.size, 0, NULL);
     const char *id = json_string_value(
         json_object_get(json_array_get(json_object_get(models, "data"), 0), "id"));
-    if (id != NULL)
-        snprintf(s->model, sizeof s->model, "%s", id);
-    good = id != NULL;
+    snprintf(s->model, sizeof s->model, "%s", id ? id : "");
+    if (!id)
+        result = error_set(failure, STATUS_PEER_REFUSED, "",
+                           "%s/v1/models names no model (status %d): %.200s", s->url, code,
+                           body.data ? body.data : "");
+fail:
     json_decref(models);
-    buffer_close(&request);
-    buffer_close(&answer);
-    if (fd >= 0)
-        close(fd);
-    return good;
-}
-
-bool client_parse_url(const char *url, client_server *s)
-{
-    const char *rest = strncmp(url, "http://", 7) == 0 ? url + 7 : url;
-    char copy[256];
-    snprintf(copy, sizeof copy, "%s", rest);
-    copy[strcspn(copy, "/")] = '\0';
-    char *colon = strrchr(copy, ':');
-    snprintf(s->port, sizeof s->port, "%s", colon ? colon + 1 : "80");
-    if (colon)
-        *colon = '\0';
-    char *host = copy;
-    size_t size = strlen(copy);
-    if (copy[0] == '[' && size > 1 && copy[size - 1] == ']') {
-        copy[size - 1] = '\0';
-        host = copy + 1;
-    }
-    snprintf(s->host, sizeof s->host, "%s", host);
-    return s->host[0] != '\0' && atoi(s->port) > 0;
+    http_client_close(client);
+    buffer_close(&fields);
+    buffer_close(&body);
+    return result;
 }

@@ -5,13 +5,14 @@
 // answer.
 #pragma once
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "net/http_client.h"
 
 typedef struct client_server {
-    char host[256], port[16];
-    char model[256];
+    const char *url;       // "http://host:port", or https
+    const char *authority; // PEM file of who signed the server's certificate; NULL: the system's
+    const char *key_file;  // its first line is an API key; NULL: none
+    char model[256];       // found by client_find_model
+    char fields[600];      // of every request
 } client_server;
 
 // What to ask for. `number` and `seed` choose the prompt.
@@ -23,7 +24,7 @@ typedef struct client_ask {
 
 // One answer as it comes. An event is a piece of text, of one token or more.
 typedef struct client_answer {
-    double sent;        // the request's last byte
+    double sent;        // when the request set out, on a connection that was there
     double *times;      // [max_tokens + 2] of the events; the caller's
     int events, tokens; // tokens: as the server counts them
     int status;         // of HTTP; 0: no answer came
@@ -32,14 +33,13 @@ typedef struct client_answer {
     char why[200];      // where it is not done
 } client_answer;
 
-// "http://host:port"; false where it is no such thing.
-bool client_parse_url(const char *url, client_server *server);
-// Ask the server for its first model's name; false where it does not answer.
-bool client_find_model(client_server *server);
+// Read the key, and ask the server for its first model's name; before any other request. Errors:
+// those of http_client.h, STATUS_PEER_REFUSED.
+status client_find_model(client_server *server, error *failure);
 // Ask, and take events in until the end, an error, or `stop` (NULL: never), looked at with each
 // event and a few times a second.
-void client_run(const client_server *server, const client_ask *ask, const volatile bool *stop,
-                client_answer *answer);
+void client_run(const client_server *server, const client_ask *ask,
+                const volatile sig_atomic_t *stop, client_answer *answer);
 // Memory for answers to `ask`, and its end.
 bool client_answer_open(const client_ask *ask, client_answer *answer);
 void client_answer_close(client_answer *answer);

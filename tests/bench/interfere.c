@@ -32,7 +32,7 @@ typedef struct stream {
     const client_server *server;
     client_ask ask;
     client_answer answer;
-    const volatile bool *stop;
+    const volatile sig_atomic_t *stop;
     pthread_t thread;
     volatile bool over;
 } stream;
@@ -54,7 +54,7 @@ static void *stream_main(void *argument)
 }
 
 static bool stream_start(stream *s, const interfere_options *o, int number, bool intruder,
-                         const volatile bool *stop)
+                         const volatile sig_atomic_t *stop)
 {
     *s = (stream){ .server = &o->server, .stop = stop };
     s->ask = (client_ask){ .seed = o->seed,
@@ -143,7 +143,7 @@ static void intruders_print(const interfere_options *o, const stream *streams, i
 
 // Send the long prompts when they are due; returns how many.
 static int intruders_send(const interfere_options *o, stream *intruders, double begin,
-                          const volatile bool *stop)
+                          const volatile sig_atomic_t *stop)
 {
     int sent = 0;
     while (sent < STREAMS_MAX && bench_now() - begin < o->seconds) {
@@ -157,7 +157,7 @@ static int intruders_send(const interfere_options *o, stream *intruders, double 
 }
 
 static void intruders_wait(const interfere_options *o, stream *intruders, int sent,
-                           volatile bool *stop)
+                           volatile sig_atomic_t *stop)
 {
     double until = bench_now() + o->wait;
     for (int i = 0; i < sent; i++) {
@@ -172,7 +172,7 @@ static void intruders_wait(const interfere_options *o, stream *intruders, int se
 // One window; false where memory or threads are short.
 static bool window_run(const interfere_options *o, bool with)
 {
-    static volatile bool stop, stop_intruders;
+    static volatile sig_atomic_t stop, stop_intruders;
     stream *streams = calloc((size_t)o->decoders, sizeof *streams);
     stream *intruders = calloc(STREAMS_MAX, sizeof *intruders);
     window w = { 0 };
@@ -218,6 +218,8 @@ static bool window_run(const interfere_options *o, bool with)
 
 static const char usage_text[] =
     "usage: penstock-bench interfere --base-url http://HOST:PORT [options]\n\n"
+    "  --key-file FILE      its first line is an API key\n"
+    "  --ca FILE            certificates of who signed the server's (https)\n"
     "  --decoders N         streams that generate all the time (default 8)\n"
     "  --prompt-tokens P    of their prompts (default 64)\n"
     "  --max-tokens M       of their answers (default 4000)\n"
@@ -231,13 +233,22 @@ static const char usage_text[] =
     "  --json               one JSON object a line\n";
 
 static const struct option option_names[] = {
-    { "base-url", 1, NULL, 'u' },      { "decoders", 1, NULL, 'd' },
-    { "prompt-tokens", 1, NULL, 'p' }, { "max-tokens", 1, NULL, 'm' },
-    { "seconds", 1, NULL, 's' },       { "intruder-tokens", 1, NULL, 'P' },
-    { "every", 1, NULL, 'e' },         { "intruder-out", 1, NULL, 'M' },
-    { "warm", 1, NULL, 'w' },          { "wait", 1, NULL, 'W' },
-    { "seed", 1, NULL, 'r' },          { "json", 0, NULL, 'j' },
-    { "help", 0, NULL, 'h' },          { NULL, 0, NULL, 0 },
+    { "base-url", 1, NULL, 'u' },
+    { "key-file", 1, NULL, 'k' },
+    { "ca", 1, NULL, 'c' },
+    { "decoders", 1, NULL, 'd' },
+    { "prompt-tokens", 1, NULL, 'p' },
+    { "max-tokens", 1, NULL, 'm' },
+    { "seconds", 1, NULL, 's' },
+    { "intruder-tokens", 1, NULL, 'P' },
+    { "every", 1, NULL, 'e' },
+    { "intruder-out", 1, NULL, 'M' },
+    { "warm", 1, NULL, 'w' },
+    { "wait", 1, NULL, 'W' },
+    { "seed", 1, NULL, 'r' },
+    { "json", 0, NULL, 'j' },
+    { "help", 0, NULL, 'h' },
+    { NULL, 0, NULL, 0 },
 };
 
 // False where the value cannot be.
@@ -252,8 +263,12 @@ static bool option_take(interfere_options *o, int name, const char *value)
         ['s'] = &o->seconds, ['e'] = &o->every, ['w'] = &o->warm, ['W'] = &o->wait
     };
     if (name == 'u')
-        return client_parse_url(value, &o->server);
-    if (name == 'r')
+        o->server.url = value;
+    else if (name == 'k')
+        o->server.key_file = value;
+    else if (name == 'c')
+        o->server.authority = value;
+    else if (name == 'r')
         o->seed = strtoull(value, NULL, 10);
     else if (name == 'j')
         o->json = true;
@@ -285,16 +300,14 @@ int bench_interfere(int argc, char **argv)
         }
         good = option_take(&o, name, optarg);
     }
-    if (!good || o.server.host[0] == 0 || o.seconds <= 0 || o.every <= 0 ||
-        o.decoders > STREAMS_MAX / 2) {
+    if (!good || !o.server.url || o.seconds <= 0 || o.every <= 0 || o.decoders > STREAMS_MAX / 2) {
         fprintf(stderr, "penstock-bench interfere: needs --base-url, and numbers that can be; see "
                         "--help\n");
         return 2;
     }
-    if (!client_find_model(&o.server)) {
-        fprintf(stderr,
-                "penstock-bench interfere: no model at http://%s:%s/v1/models: is the server up?\n",
-                o.server.host, o.server.port);
+    error failure = { 0 };
+    if (client_find_model(&o.server, &failure) != STATUS_OK) {
+        fprintf(stderr, "penstock-bench interfere: %s\n", failure.text);
         return 1;
     }
     if (!window_run(&o, false) || !window_run(&o, true)) {

@@ -1,6 +1,6 @@
 // penstock-bench serve: N closed-loop streams against an OpenAI-compatible server.
 //
-// TTFT from the request's last byte to the first event with text, time per output token = (last -
+// TTFT from when the request sets out to the first event with text, time per output token = (last -
 // first) / (tokens - 1), gap = between two events of one stream.
 #include "bench.h"
 #include "client.h"
@@ -95,6 +95,8 @@ static int parse_options(int argc, char **argv, serve_options *o)
 {
     static const struct option names[] = {
         { "base-url", required_argument, NULL, 'u' },
+        { "key-file", required_argument, NULL, 'k' },
+        { "ca", required_argument, NULL, 'c' },
         { "streams", required_argument, NULL, 's' },
         { "requests", required_argument, NULL, 'n' },
         { "prompt-tokens", required_argument, NULL, 'p' },
@@ -108,8 +110,13 @@ static int parse_options(int argc, char **argv, serve_options *o)
     while ((option = getopt_long(argc, argv, "", names, NULL)) >= 0) {
         switch (option) {
         case 'u':
-            if (!client_parse_url(optarg, &o->server))
-                return 2;
+            o->server.url = optarg;
+            break;
+        case 'k':
+            o->server.key_file = optarg;
+            break;
+        case 'c':
+            o->server.authority = optarg;
             break;
         case 's':
             o->streams = atoi(optarg);
@@ -130,9 +137,12 @@ static int parse_options(int argc, char **argv, serve_options *o)
             o->json = true;
             break;
         case 'h':
-            printf("usage: penstock-bench serve --base-url http://HOST:PORT [--streams N] "
-                   "[--requests N]\n"
-                   "       [--prompt-tokens P] [--max-tokens M] [--seed N] [--json]\n");
+            printf("usage: penstock-bench serve --base-url http://HOST:PORT [--key-file FILE] "
+                   "[--ca FILE]\n"
+                   "       [--streams N] [--requests N] [--prompt-tokens P] [--max-tokens M] "
+                   "[--seed N] [--json]\n\n"
+                   "--key-file: its first line is an API key; --ca: certificates of who signed "
+                   "the server's (https)\n");
             return 1;
         default:
             return 2;
@@ -140,7 +150,7 @@ static int parse_options(int argc, char **argv, serve_options *o)
     }
     if (o->requests == 0)
         o->requests = o->streams * 3;
-    bool good = o->server.host[0] && o->streams > 0 && o->streams <= 4096 && o->requests > 0 &&
+    bool good = o->server.url && o->streams > 0 && o->streams <= 4096 && o->requests > 0 &&
                 o->prompt_tokens > 0 && o->prompt_tokens <= 1000000 && o->max_tokens > 0 &&
                 o->max_tokens <= 1000000;
     return good ? 0 : 2;
@@ -171,10 +181,9 @@ int bench_serve(int argc, char **argv)
                     "penstock-bench serve: needs --base-url and positive counts; see --help\n");
         return parsed == 1 ? 0 : 2;
     }
-    if (!client_find_model(&o.server)) {
-        fprintf(stderr,
-                "penstock-bench serve: no model at http://%s:%s/v1/models: is the server up?\n",
-                o.server.host, o.server.port);
+    error failure = { 0 };
+    if (client_find_model(&o.server, &failure) != STATUS_OK) {
+        fprintf(stderr, "penstock-bench serve: %s\n", failure.text);
         return 1;
     }
     size_t requests = (size_t)o.requests;

@@ -170,8 +170,17 @@ def a_key(folder):
         url = url_of(cluster)
         check(len(run("chat", "--router", url, "--key-file", f"{folder}/people", sent="a").stdout) > 1, "a key may chat")
         check("API key is missing" in run("chat", "--router", url, expect=1, sent="a").stderr, "nobody may not")
+        rows = [json.loads(line) for line in loads(url, "--key-file", f"{folder}/people").stdout.splitlines()]
+        check(rows[-1]["requests"] == 3 and rows[-1]["tokens"] == 15, f"a key may load: {rows}")
+        check("API key is missing" in loads(url, expect=1).stderr, "nobody may not load")
+        check("cannot be read" in loads(url, "--key-file", f"{folder}/nothing", expect=1).stderr, "no key file")
         check("for operators" in run("status", "--router", url, "--key-file", f"{folder}/people", expect=1).stderr, "nor may it look")
         check("d1" in run("status", "--router", url, "--key-file", f"{folder}/root", "--once").stdout, "an admin key may")
+
+
+def loads(url, *arguments, **more):
+    return run("bench", "serve", "--base-url", url, "--streams", "2", "--requests", "3", "--prompt-tokens", "40", "--max-tokens", "5", "--json", *arguments,
+               **more)
 
 
 def over_tls(folder):
@@ -187,6 +196,8 @@ def over_tls(folder):
             url = f"https://{host}:{cluster.http_port}"
             check("d1" in run("workers", "--router", url, "--ca", f"{folder}/first.pem").stdout, url)
             check(len(run("chat", "--router", url, "--ca", f"{folder}/first.pem", sent="a").stdout) > 1, url)
+            check(json.loads(loads(url, "--ca", f"{folder}/first.pem").stdout.splitlines()[-1])["errors"] == 0, url)
+            check("is not trusted" in loads(url, "--ca", f"{folder}/second.pem", expect=1).stderr, "another authority")
             check("is not trusted" in run("workers", "--router", url, "--ca", f"{folder}/second.pem", expect=1).stderr, "another authority")
             check("is not trusted" in run("workers", "--router", url, expect=1).stderr, "the system's authorities")
         check("holds no certificates" in run("workers", "--router", url, "--ca", f"{folder}/first.key", expect=1).stderr, "no authority")

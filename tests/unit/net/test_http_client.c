@@ -3,6 +3,9 @@
 
 #include "net/http_client.h"
 
+#include "base/clock.h"
+
+#include <pthread.h>
 #include <signal.h>
 
 static volatile sig_atomic_t stop;
@@ -80,6 +83,37 @@ static void a_signal_ends_the_waiting(void **state)
     buffer_close(&answer);
 }
 
+static void *stop_soon(void *unused)
+{
+    usleep(100000);
+    stop = 1;
+    return unused;
+}
+
+// Nobody sends a signal: the flag is seen all the same, and patience is as long as before.
+static void a_flag_ends_the_waiting_and_so_does_patience(void **state)
+{
+    (void)state;
+    buffer answer = { 0 };
+    int code, pieces;
+    pthread_t stopper;
+    assert_int_equal(pthread_create(&stopper, NULL, stop_soon, NULL), 0);
+    assert_int_equal(ask("GET", "/never", SLICE(""), &code, &answer, &pieces), STATUS_CANCELLED);
+    pthread_join(stopper, NULL);
+    stop = 0;
+    http_client_options options = { .url = url, .patience_s = 1, .stop = &stop };
+    http_client *c = NULL;
+    error failure = { 0 };
+    uint64_t begun = clock_now_us();
+    assert_int_equal(http_client_open(&options, &c, &failure), STATUS_OK);
+    assert_int_equal(http_client_send(c, "GET", "/never", SLICE(""), SLICE(""), &code, &failure),
+                     STATUS_UNAVAILABLE);
+    assert_non_null(strstr(failure.text, "too long"));
+    assert_true(clock_now_us() - begun > 900000);
+    http_client_close(c);
+    buffer_close(&answer);
+}
+
 static void what_is_no_router_is_a_sentence(void **state)
 {
     (void)state;
@@ -131,6 +165,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(answers_come_whole_and_in_chunks),
         cmocka_unit_test(a_signal_ends_the_waiting),
+        cmocka_unit_test(a_flag_ends_the_waiting_and_so_does_patience),
         cmocka_unit_test(what_is_no_router_is_a_sentence),
         cmocka_unit_test(a_server_that_does_not_answer_is_given_up),
     };
