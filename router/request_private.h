@@ -20,9 +20,9 @@ status request_messages_read(json_t *body, request *r, json_t **read, error *fai
 // Of /tokenize and /detokenize: the ids, in the request's one prompt.
 status request_tokenize_parse(const request_rules *rules, json_t *body, encoder *e, request *r,
                               error *failure);
-// One text or list of ids in `field`. STATUS_TOO_LARGE: more ids than there are counted.
-status request_one_prompt_parse(const request_rules *rules, json_t *value, const char *field,
-                                encoder *e, token_list *ids, error *failure);
+// Every element of the array `field` is the id of a token.
+status request_ids_parse(const request_rules *rules, json_t *list, const char *field,
+                         token_list *ids, error *failure);
 status request_prompts_take(size_t count, request *r, error *failure);
 
 // Every scalar field of the table, then the refusals; counts unknown fields.

@@ -20,16 +20,10 @@ static status prompt_too_long(const request_rules *rules, const char *field, err
         rules->context, field, prompt_limit(rules));
 }
 
-static status ids_parse(const request_rules *rules, json_t *list, const char *field,
-                        token_list *ids, error *failure)
+status request_ids_parse(const request_rules *rules, json_t *list, const char *field,
+                         token_list *ids, error *failure)
 {
-    size_t count = json_array_size(list);
-    if (count > prompt_limit(rules))
-        return error_set(
-            failure, STATUS_CONTEXT_LENGTH, field,
-            "This model's maximum context length is %u tokens. However, your %s has %zu tokens.",
-            rules->context, field, count);
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < json_array_size(list); i++) {
         int32_t id = 0;
         status result =
             request_token_id_parse(rules, json_array_get(list, i), field, i, &id, failure);
@@ -42,11 +36,16 @@ static status ids_parse(const request_rules *rules, json_t *list, const char *fi
 }
 
 // One prompt: a string or a list of ids.
-status request_one_prompt_parse(const request_rules *rules, json_t *value, const char *field,
-                                encoder *e, token_list *ids, error *failure)
+static status one_prompt_parse(const request_rules *rules, json_t *value, const char *field,
+                               encoder *e, token_list *ids, error *failure)
 {
+    if (json_array_size(value) > prompt_limit(rules))
+        return error_set(
+            failure, STATUS_CONTEXT_LENGTH, field,
+            "This model's maximum context length is %u tokens. However, your %s has %zu tokens.",
+            rules->context, field, json_array_size(value));
     if (json_is_array(value))
-        return ids_parse(rules, value, field, ids, failure);
+        return request_ids_parse(rules, value, field, ids, failure);
     if (!json_is_string(value))
         return request_must_be(field, value, "a string or an array of token ids", failure);
     return prompt_encode_text(rules->model, e, request_text(value), prompt_limit(rules), ids,
@@ -84,7 +83,7 @@ static status completion_prompts_parse(const request_rules *rules, json_t *value
         if (several && json_typeof(item) != json_typeof(first))
             return error_set(failure, STATUS_INVALID, field, "%s is %s; right is %s, as the first",
                              field, request_type_name(item), request_type_name(first));
-        result = request_one_prompt_parse(rules, item, field, e, &r->prompts[i].tokens, failure);
+        result = one_prompt_parse(rules, item, field, e, &r->prompts[i].tokens, failure);
         if (result == STATUS_TOO_LARGE)
             return prompt_too_long(rules, field, failure);
     }

@@ -93,6 +93,8 @@ static const config_key router_keys[] = {
       "Entries of a request's logit_bias.", NULL },
     { "api.top_logprobs_max", CONFIG_INT, FIELD(top_logprobs_max), "20", 0, 20, "tokens",
       "Alternatives per token that a request may ask for.", NULL },
+    { "api.tokenize_tokens", CONFIG_INT, FIELD(tokenize_tokens), "262144", 1024, 16777216, "tokens",
+      "Tokens of a text that /tokenize and /detokenize take; an answer of so many holds up the router for some 10 ms.", NULL },
     { "api.tools_max", CONFIG_INT, FIELD(tools_max), "128", 1, 1024, "functions",
       "Functions that a request may offer as tools.", NULL },
     { "api.tools_bytes", CONFIG_BYTES, FIELD(tools_bytes), "128KiB", 256, 1048576, "bytes",

@@ -66,7 +66,8 @@ typedef struct router_settings {
     char *admin_access, *admin_key_file;
     // api.*: what one request may ask for.
     bool debug; // allow logits_hash
-    int64_t choices_max, stop_strings_max, logit_bias_max, top_logprobs_max, tools_max;
+    int64_t choices_max, stop_strings_max, logit_bias_max, top_logprobs_max, tokenize_tokens;
+    int64_t tools_max;
     uint64_t tools_bytes;
 } router_settings;
 

@@ -131,6 +131,12 @@ def tokenizers(cluster):
     check(info["model"] == name and info["vocab_size"] > 1000 and info["has_chat_template"] is True, f"{info}")
     check({**info, "tokenizers": [info]} == cluster.json("GET", "/tokenizer_info"), "the first model stands for itself too")
     check(cluster.json("POST", "/tokenize", {"prompt": text})["tokens"] == found["tokens"], "questions about tokens need no model name")
+    # Two tokens of the word and its space at most; the last row is one too many for sure.
+    for count, fits in ((1 << 17, True), (1 << 19, False)):
+        for path, asked, param in (("/tokenize", {"prompt": " word" * count}, "prompt"), ("/detokenize", {"tokens": [7] * count}, "tokens"),
+                                   ("/tokenize", {"messages": [{"role": "user", "content": " word" * count}]}, "messages")):
+            answer = cluster.json("POST", path, asked, expect=200 if fits else 400)
+            check(fits or (answer["error"]["param"] == param and "262144" in answer["error"]["message"]), f"{path} {count}: {str(answer)[:300]}")
     for path, change, param in (("/tokenize", {"prompt": 5}, "prompt"), ("/tokenize", {}, "prompt"), ("/tokenize", {"messages": 5}, "messages"),
                                 ("/tokenize", {"prompt": "x", "add_special_tokens": 1}, "add_special_tokens"), ("/detokenize", {}, "tokens"),
                                 ("/detokenize", {"tokens": [-1]}, "tokens[0]"), ("/detokenize", {"tokens": ["x"]}, "tokens[0]")):
