@@ -1,23 +1,8 @@
 // Every body is understood or refused with the field's name.
-#include "router_fixture.h"
+#include "request_fixture.h"
 
 #include <stdio.h>
 #include <stdlib.h>
-
-#define C REQUEST_COMPLETION
-#define M REQUEST_CHAT
-#define A REQUEST_MESSAGES
-#define P "{\"model\":\"m\",\"prompt\":\"abc\""
-#define T "{\"model\":\"m\",\"max_tokens\":9,\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]"
-#define FORMAT "{\"type\":\"json_schema\",\"schema\":{\"type\":\"object\"}}"
-#define H "{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]"
-
-typedef struct body_case {
-    request_kind kind;
-    const char *body;
-    status code;
-    const char *param; // of a refusal
-} body_case;
 
 static const body_case borders[] = {
     { C, P ",\"temperature\":-1}", STATUS_INVALID, "temperature" },
@@ -197,38 +182,6 @@ static const body_case cases[] = {
       STATUS_UNSUPPORTED, "tools" },
     { M, H ",\"tools\":[],\"tool_choice\":\"auto\",\"parallel_tool_calls\":true}", STATUS_OK,
       NULL },
-    { M, H ",\"response_format\":{\"type\":\"text\"}}", STATUS_OK, NULL },
-    { M, H ",\"response_format\":{\"type\":\"json_object\"}}", STATUS_OK, NULL },
-    { M, H ",\"response_format\":\"json\"}", STATUS_INVALID, "response_format" },
-    { M, H ",\"response_format\":{\"type\":\"xml\"}}", STATUS_INVALID, "response_format.type" },
-    { M, H ",\"response_format\":{\"type\":\"json_schema\"}}", STATUS_INVALID,
-      "response_format.json_schema" },
-    { M,
-      H ",\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"name\":\"x\",\"schema\":"
-        "{\"type\":\"object\"},\"strict\":true}}}",
-      STATUS_OK, NULL },
-    { M,
-      H ",\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"name\":\"x\",\"schema\":"
-        "{\"type\":\"object\",\"unevaluatedItems\":true}}}}",
-      STATUS_UNSUPPORTED, "response_format" },
-    { M, H ",\"ignore_eos\":true,\"response_format\":{\"type\":\"json_object\"}}", STATUS_INVALID,
-      "ignore_eos" },
-    { C, P ",\"structured_outputs\":{\"regex\":\"[a-c]+\"}}", STATUS_OK, NULL },
-    { C, P ",\"structured_outputs\":{\"regex\":\"[\"}}", STATUS_INVALID, "structured_outputs" },
-    { C, P ",\"structured_outputs\":{\"choice\":[\"a\",\"b\"]}}", STATUS_OK, NULL },
-    { C, P ",\"structured_outputs\":{\"regex\":\"a\\u0000b\"}}", STATUS_INVALID,
-      "structured_outputs" },
-    { C, P ",\"structured_outputs\":{\"choice\":[]}}", STATUS_INVALID, "structured_outputs" },
-    { C, P ",\"structured_outputs\":{\"json\":\"{}\",\"regex\":null}}", STATUS_OK, NULL },
-    { C, P ",\"structured_outputs\":{\"json\":{},\"regex\":\"a\"}}", STATUS_INVALID,
-      "structured_outputs" },
-    { C, P ",\"structured_outputs\":{\"whitespace\":1}}", STATUS_UNSUPPORTED,
-      "structured_outputs" },
-    { C, P ",\"structured_outputs\":{}}", STATUS_INVALID, "structured_outputs" },
-    { C,
-      P ",\"structured_outputs\":{\"json_object\":true},\"response_format\":{\"type\":\"json_"
-        "object\"}}",
-      STATUS_INVALID, "structured_outputs" },
     { C, P ",\"logits_hash\":true}", STATUS_INVALID, "logits_hash" },
     // OpenAI's newer fields.
     { M,
@@ -244,49 +197,7 @@ static const body_case cases[] = {
     { M, H ",\"moderation\":{\"model\":\"x\"}}", STATUS_UNSUPPORTED, "moderation" },
     { M, H ",\"prompt_logprobs\":0}", STATUS_UNSUPPORTED, "prompt_logprobs" },
     { C, P ",\"prompt_logprobs\":1}", STATUS_UNSUPPORTED, "prompt_logprobs" },
-    // Anthropic's structured outputs.
-    { A, T ",\"output_config\":{\"format\":" FORMAT ",\"effort\":\"high\"}}", STATUS_OK, NULL },
-    { A, T ",\"output_format\":" FORMAT "}", STATUS_OK, NULL },
-    { A, T ",\"output_format\":null,\"output_config\":{\"format\":null,\"effort\":null}}",
-      STATUS_OK, NULL },
-    { A, T ",\"output_config\":{\"format\":" FORMAT "},\"output_format\":" FORMAT "}",
-      STATUS_INVALID, "output_format" },
-    { A, T ",\"output_config\":{\"effort\":\"low\"}}", STATUS_UNSUPPORTED, "output_config.effort" },
-    { A, T ",\"output_config\":{\"effort\":1}}", STATUS_UNSUPPORTED, "output_config.effort" },
-    { A, T ",\"output_config\":{\"task_budget\":{}}}", STATUS_UNSUPPORTED, "output_config" },
-    { A, T ",\"output_config\":\"json\"}", STATUS_INVALID, "output_config" },
-    { A, T ",\"output_config\":{\"format\":{\"type\":\"json_object\"}}}", STATUS_INVALID,
-      "output_config.format" },
-    { A, T ",\"output_format\":{\"type\":\"json_schema\"}}", STATUS_INVALID, "output_format" },
-    { A, T ",\"output_format\":[]}", STATUS_INVALID, "output_format" },
-    { A,
-      T ",\"output_config\":{\"format\":{\"type\":\"json_schema\",\"schema\":{"
-        "\"unevaluatedItems\":true}}}}",
-      STATUS_UNSUPPORTED, "output_config.format" },
-    { A, T ",\"ignore_eos\":true,\"output_format\":" FORMAT "}", STATUS_INVALID, "ignore_eos" },
 };
-
-static void bodies_expect(const body_case *list, size_t count)
-{
-    for (size_t i = 0; i < count; i++) {
-        request r = { 0 };
-        error failure;
-        status result = fixture_parse(list[i].kind, slice_of(list[i].body), 2048, &r, &failure);
-        if (result != list[i].code)
-            fail_msg("%s: %s \"%s\", wanted %s", list[i].body, status_name(result), failure.text,
-                     status_name(list[i].code));
-        if (result == STATUS_OK) {
-            assert_true(r.prompts[0].tokens.count > 0);
-            assert_true(r.prompts[0].max_tokens > 0 || r.echo);
-            request_close(&r);
-            continue;
-        }
-        if (strcmp(failure.param, list[i].param) != 0)
-            fail_msg("%s: param \"%s\", wanted \"%s\" (%s)", list[i].body, failure.param,
-                     list[i].param, failure.text);
-        assert_true(strlen(failure.text) > 10);
-    }
-}
 
 static void every_body_is_understood_or_refused_by_name(void **state)
 {
@@ -490,38 +401,9 @@ static void chat_without_a_template_is_refused_and_completions_work(void **state
     assert_non_null(strstr(failure.text, "model m has no chat template"));
 }
 
-// However a field that brings one is spelt.
-static void bodies_with_a_grammar_are_seen(void **state)
-{
-    (void)state;
-    static const struct {
-        const char *body;
-        bool may;
-    } bodies[] = {
-        { P "}", false },
-        { H ",\"user\":\"caf\\u00e9 \\u003cb\\u003e \\u0026 \\u20ac \\\\ud83d\\ude00\"}", false },
-        { H ",\"user\":\"\\u00\"}", false },
-        { H ",\"user\":\"\\u00", false },
-        { H ",\"user\":\"\\u006", false },
-        { H ",\"response_format\":{\"type\":\"json_object\"}}", true },
-        { H ",\"\\u0072esponse_format\":{\"type\":\"json_object\"}}", true },
-        { H ",\"response\\u005fformat\":{\"type\":\"json_object\"}}", true },
-        { H ",\"response\\u005Fformat\":{\"type\":\"json_object\"}}", true },
-        { P ",\"structured_o\\u0075tputs\":{\"regex\":\"a\"}}", true },
-        { H ",\"tool_choic\\u0065\":\"required\"}", true },
-        { T ",\"output_format\":" FORMAT "}", true },
-        { T ",\"output_config\":{\"format\":" FORMAT "}}", true },
-        { T ",\"output_confi\\u0067\":{\"format\":" FORMAT "}}", true },
-    };
-    for (size_t i = 0; i < sizeof bodies / sizeof *bodies; i++)
-        if (request_may_have_grammar(slice_of(bodies[i].body)) != bodies[i].may)
-            fail_msg("%s: wanted %d", bodies[i].body, bodies[i].may);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bodies_with_a_grammar_are_seen),
         cmocka_unit_test(every_body_is_understood_or_refused_by_name),
         cmocka_unit_test(nesting_has_a_limit_before_anything_recurses),
         cmocka_unit_test(an_overflow_of_the_context_has_the_wording_that_clients_parse),
