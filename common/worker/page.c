@@ -304,7 +304,7 @@ static void drafter_show(page *p, const char *model, const guesses_drafter *d)
     metrics_set(series(p, SPEC_GUESS_BREAK_EVEN, d->name, NULL, NULL), d->break_even);
     metrics_set(series(p, SPEC_GUESS_DRAFT, model, d->name, d->draft), 1);
     for (size_t i = 0; i < d->positions; i++) {
-        char position[8];
+        char position[24];
         snprintf(position, sizeof(position), "%zu", i + 1);
         counter_show(series(p, SPEC_GUESS_POSITIONS, d->name, position, "tried"), d->tried[i]);
         counter_show(series(p, SPEC_GUESS_POSITIONS, d->name, position, "right"), d->held[i]);
