@@ -142,6 +142,37 @@ static void b071_wrong_guesses_leave_no_trace(void **state)
     }
 }
 
+// Pages that a sequence with many wrong guesses leaves behind serve others as any known prefix
+// does.
+static void b071_wrong_guesses_leave_no_trace_in_known_prefixes(void **state)
+{
+    fixture *f = *state;
+    engine_settings settings = settings_new("f16");
+    engine *plain = fixture_open(&settings);
+    settings.draft_tokens = GUESSES;
+    settings.prefix_reuse = true;
+    engine *e = fixture_open(&settings);
+    uint64_t random = seed_choose() << 32;
+    for (int i = 0; i < CROWD; i++) {
+        int32_t tokens[PROMPT + ANSWER], prompt = f->requests[i].token_count;
+        run r = { 0 };
+        sequence *s = fixture_start(e, f->requests[i], &r);
+        while (engine_has_work(e)) {
+            guess(e, s, &r, &f->truth[i], 0.5, &random);
+            fixture_step(e);
+        }
+        engine_sequence_close(e, s, true);
+        memcpy(tokens, f->prompts[i], (size_t)prompt * sizeof tokens[0]);
+        memcpy(tokens + prompt, r.tokens, (size_t)r.count * sizeof tokens[0]);
+        sequence_request next = fixture_request(tokens, prompt + r.count, 8);
+        run expected = fixture_run_one(plain, next), found = fixture_run_one(e, next);
+        assert_true(found.reused >= (prompt + r.count - 1) / 32 * 32);
+        run_expect_equal(&found, &expected);
+    }
+    fixture_close(plain);
+    fixture_close(e);
+}
+
 static void b071_for_every_type_of_cache(void **state)
 {
     crowd c;
@@ -403,6 +434,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(b071_right_guesses_give_the_same_answer_in_fewer_steps),
         cmocka_unit_test(b071_wrong_guesses_leave_no_trace),
+        cmocka_unit_test(b071_wrong_guesses_leave_no_trace_in_known_prefixes),
         cmocka_unit_test(b071_for_every_type_of_cache),
         cmocka_unit_test(guesses_are_cut_to_what_a_step_has_room_for),
         cmocka_unit_test(guesses_that_find_no_page_are_dropped),
