@@ -23,7 +23,8 @@ static const double priors[DRAFT_BANDS] = { 0.3, 0.5, 0.65, 0.8 };
 #define MODEL_PRIOR 0.65
 #define CREDIT 0.5       // of what is missing to certainty
 #define CREDIT_GUESSES 6 // over which it is used up
-#define OTHERS 6.0       // outcomes of its own that what is known of others weighs
+#define OTHERS 6.0       // outcomes of its own that what is known of others weighs at first
+#define OTHERS_LEAST 2.0 // and at last
 
 // ---- guessing ---------------------------------------------------------------------------------
 
@@ -61,7 +62,8 @@ static double alpha_of(const speculation *p, const guess_offer *o, int drafter)
     if (s->guesses[at] < CREDIT_GUESSES && p->allowance.steps > 0)
         alpha += (1 - alpha) * CREDIT * (1 - (double)s->guesses[at] / CREDIT_GUESSES);
     // What others teach counts less with every guess of its own: a text may turn.
-    return acceptance_alpha(&s->bands[at], alpha, OTHERS / (1 + s->guesses[at] / OTHERS));
+    double weight = fmax(OTHERS / (1 + s->guesses[at] / OTHERS), OTHERS_LEAST);
+    return acceptance_alpha(&s->bands[at], alpha, weight);
 }
 
 // The best guess from texts for one sequence. Returns its alpha.

@@ -190,6 +190,8 @@ def run_drafter(name, settings, wrong, requests, truth):
         alone = requests[:max(4, len(requests) // 5)]
         compare(truth, [asker.ask(r) for r in alone], alone, name + ", alone")
         cluster.check_idle()
+        billed, wanted = metric(cluster, "penstock_generated_tokens_total"), sum(answer[-1] for answer in truth[:len(alone)])
+        check(billed == wanted, f"{name}: {billed} tokens were billed; {wanted} were delivered")
         if name == "ngram":
             run_parts([wishes, b074_logprobs_are_those_without_guesses, b076_grammars_hold_beside_free_requests], cluster)
         times = 1 + 3 * CROWD // len(requests)
