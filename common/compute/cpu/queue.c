@@ -38,7 +38,7 @@ bool cpu_take(_Atomic int32_t *taken, int total, int threads, int piece_max, int
     do {
         if (at >= total)
             return false;
-        size = threads == 1 ? total - at : (total - at) / (2 * threads);
+        size = (total - at) / threads;
         if (piece_max > 0 && size > piece_max)
             size = piece_max;
         size = size < 1 ? 1 : size;
