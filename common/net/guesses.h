@@ -48,7 +48,7 @@ typedef struct guesses_class {
 typedef struct guesses {
     char sentence[MESSAGE_SENTENCE_MAX]; // whether it is on, and why; "": nothing is told
     double break_even;                   // of guesses from texts
-    uint32_t batch;                      // answers in the last step
+    uint32_t batch;                      // answers in a step
     uint64_t steps_on, steps_probing, steps_off, steps_prompts; // since the start
     guesses_drafter drafters[MESSAGE_DRAFTERS_MAX];             // that have guessed
     size_t drafter_count;

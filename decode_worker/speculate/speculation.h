@@ -87,7 +87,7 @@ typedef struct speculation_stats {
     uint64_t steps_probing;                      // of steps_on
     uint64_t steps_prompts;                      // beside prompts
     double break_even;             // the alpha that guesses from texts need at the batch of now
-    int32_t batch;                 // rows without guesses of the last step
+    int32_t batch;                 // rows without guesses, mean of about 32 steps
     double gain;                   // predicted for the last step: 1 is none
     double on;                     // share of the last steps that had guesses, about 32
     draft_model_troubles troubles; // of the draft model

@@ -72,6 +72,7 @@ struct speculation {
     acceptance all[SPECULATION_DRAFTERS][DRAFT_BANDS];
     acceptance buckets[SPECULATION_DRAFTERS][DRAFT_BANDS][SEQUENCE_CLASSES][TEMPERATURES][BATCHES];
     guess_tale tales[SEQUENCE_CLASSES];
+    double batch_mean; // of about 32 steps
     speculation_stats stats;
 };
 

@@ -268,7 +268,6 @@ static void step_begin(speculation *p, const speculation_item *items, int32_t co
     p->guessed = p->probing = p->modelled = false;
     p->drafting_us = 0;
     p->batch = batch_bucket(count);
-    p->stats.batch = count;
     p->stats.gain = 1;
     p->limit_us = 0;
     for (int32_t i = 0; i < count; i++) {

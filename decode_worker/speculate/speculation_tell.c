@@ -176,6 +176,7 @@ void speculation_tell_report(speculation *p, const engine_report *report)
     double plain_us = cost_curve_us(&p->cost, rows) + p->context_us;
     if (report->decode_rows == 0)
         return;
+    p->batch_mean += (rows - p->batch_mean) / (p->batch_mean > 0 ? SOON_STEPS : 1);
     outcomes_gather(p, accepted);
     belows_note(p, us);
     for (int c = 0; c < SEQUENCE_CLASSES; c++) {
@@ -272,8 +273,10 @@ static void decider_tell(const guess_tale *t, speculation_class *to)
 
 void speculation_stats_of(const speculation *p, speculation_stats *stats)
 {
-    step_facts facts = speculation_facts(p, p->stats.batch > 0 ? p->stats.batch : 1);
+    int32_t batch = (int32_t)lround(fmax(1, p->batch_mean));
+    step_facts facts = speculation_facts(p, batch);
     *stats = p->stats;
+    stats->batch = batch;
     if (p->model)
         stats->troubles = *draft_model_troubles_of(p->model);
     for (int i = 0; i < SPECULATION_DRAFTERS; i++) {
@@ -328,7 +331,8 @@ static void below_sentence(const speculation_class *c, int32_t batch, char *text
                  c->alpha, c->break_even, batch, source, RULE_OF_THUMB);
     else
         snprintf(text, SPECULATION_SENTENCE_MAX,
-                 "off: alpha %.2f is too near the %.2f needed at batch %d (guesses from %s)",
+                 "off at the moment: alpha %.2f of the guesses at hand, about %.2f needed at batch "
+                 "%d (guesses from %s); it differs from answer to answer",
                  c->alpha, c->break_even, batch, source);
 }
 

@@ -82,7 +82,7 @@ function whyBelow(g) {
   const again = ' Now and then a step tries whether that has changed.';
   if (g.needed >= 1) return `With ${plural(g.batch, 'answer')} in a step even a sure guess would not pay: making and checking it takes as long as the token itself.${again}`;
   const would = `About ${of100(g.alpha)} guessed tokens would be right. With ${plural(g.batch, 'answer')} in a step ${of100(g.needed)} must be`;
-  return g.alpha < g.needed ? `${would}, or checking them takes more time than they save.${again}` : `${would}, which is too near to be sure of a gain.${again}`;
+  return g.alpha < g.needed ? `${would}, or checking them takes more time than they save.${again}` : `${would} or more, which differs from answer to answer: at the moment it does not pay.${again}`;
 }
 
 function plainly(g) {
@@ -116,11 +116,10 @@ function path(points, value, x, y) {
 }
 
 // What guesses promise, against what they must.
-function chart(picture, points) {
+function chart(picture, points, g) {
   const width = Math.max(180, Math.floor(picture.parentElement.clientWidth)), now = performance.now() / 1000;
   const span = [60, 120, 300].find(s => !points.length || s >= now - points[0].t) || 300;
   const x = p => (width - RIGHT) * (1 - (now - p.t) / span), y = v => TOP + (HEIGHT - TOP - BOTTOM) * (1 - v);
-  const last = points[points.length - 1];
   const out = svg('g', {});
   for (const share of [0, .5, 1]) {
     out.append(svg('line', { x1: 0, x2: width - RIGHT, y1: Math.round(y(share)) + .5, y2: Math.round(y(share)) + .5, class: share ? 'grid' : 'axis' }));
@@ -131,7 +130,7 @@ function chart(picture, points) {
   picture.setAttribute('viewBox', `0 0 ${width} ${HEIGHT}`);
   picture.setAttribute('width', width);
   const above = points.length ? points.filter(p => p.alpha > p.needed).length / points.length : 0;
-  picture.setAttribute('aria-label', last ? `alpha ${alpha(last.alpha)} now, ${alpha(last.needed)} needed; above that in ${percent(above)} of the time since the page was opened` : 'alpha: nothing yet');
+  picture.setAttribute('aria-label', points.length ? `alpha ${alpha(g.alpha)} now, ${alpha(g.needed)} needed; above that in ${percent(above)} of the time since the page was opened` : 'alpha: nothing yet');
   picture.replaceChildren(out);
 }
 
@@ -182,7 +181,7 @@ function makeCard() {
     html('figcaption', {}, html('span', {}, 'alpha of the guesses at hand'), html('span', { class: 'dashed' }, 'needed')), picture);
   const states = html('div', { class: 'states', 'aria-hidden': 'true' }), legend = html('ul', { class: 'legend' });
   const drafters = html('ul', { class: 'drafters' });
-  const element = html('article', { class: 'guess' }, html('header', {}, heading, chip), why, exactly, figure,
+  const element = html('article', { class: 'guess' }, html('div', { class: 'head' }, heading, chip), why, exactly, figure,
     html('p', { class: 'caption' }, 'Steps of these answers, of late'), states, legend,
     html('p', { class: 'caption' }, 'Where guesses come from, how often the next token is right, and for each place in the guess'), drafters);
   return { element, heading, chip, why, exactly, picture, states, legend, drafters };
@@ -196,7 +195,7 @@ function drawCard(c, g, severalModels) {
   say(c.why, plainly(g));
   c.exactly.hidden = !/\d/.test(g.sentence);
   say(c.exactly, `${g.told.length > 1 ? g.main.worker.name : 'In numbers'}: ${g.sentence}.`);
-  chart(c.picture, remember(g.model + ' ' + g.name, g));
+  chart(c.picture, remember(g.model + ' ' + g.name, g), g);
   c.states.replaceChildren(...stateParts(g));
   c.legend.replaceChildren(...g.states.map(s => html('li', { class: s.name }, `${WORDS[s.name] || s.name} ${percent(s.share)}`)));
   c.drafters.replaceChildren(...g.drafters.map(drafterItem));

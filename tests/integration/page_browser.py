@@ -8,7 +8,9 @@ Needs Debian's chromium, which `tests/run --tag browser` installs, and Playwrigh
 use; skipped without them."""
 import os
 import random
+import re
 import shutil
+import subprocess
 import sys
 import threading
 import time
@@ -297,6 +299,9 @@ def guessed(browser, cluster):
     real = page.inner_text("#guess-cards")
     check("Interactive answers" in real and "Steps of these answers" in real, real)
     check(not any(w in real for w in ("NaN", "undefined", "Infinity")), real)
+    status = subprocess.run([os.path.join(BUILD, "bin", "penstock"), "status", "--once", "--router", browser.address.rstrip("/")],
+                            capture_output=True, text=True, check=True).stdout
+    check(re.search(r"\n  decode-2 +guesses for interactive answers are (on|off|waiting)", status), f"penstock status says it too: {status}")
 
     def made_up(route):
         answer = route.fetch()
