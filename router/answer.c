@@ -142,11 +142,50 @@ static void append_completion_logprobs(const answer *a, const stream *s, const s
     buffer_append_text(out, "]}");
 }
 
+// A member of prompt_logprobs: "id":{...}. `rank` 0: not among the alternatives.
+static void append_prompt_entry(const stream *s, int32_t id, float logprob, uint32_t rank,
+                                buffer *out)
+{
+    buffer_printf(out, "\"%d\":{\"logprob\":", id);
+    append_logprob(out, logprob);
+    if (rank > 0)
+        buffer_printf(out, ",\"rank\":%u,\"decoded_token\":", rank);
+    else
+        buffer_append_text(out, ",\"rank\":null,\"decoded_token\":");
+    answer_append_token_text(out, tokenizer_token_bytes(s->decoder.tokens, id));
+    buffer_append_byte(out, '}');
+}
+
+// Of each token of the prompt but the first: itself, then the alternatives that it is not.
+static void append_prompt_logprobs(const answer *a, const stream *s, buffer *out)
+{
+    if (!a->request->prompt_logprobs)
+        return;
+    buffer_append_text(out, ",\"prompt_logprobs\":[null"); // nothing came before the first one
+    for (size_t i = 1; i < s->score_count; i++) {
+        const stream_token *t = &s->scores[i];
+        const int32_t *ids = s->top_ids + t->top_first;
+        uint32_t rank = 0;
+        for (uint32_t k = 0; k < t->top_count && rank == 0; k++)
+            rank = ids[k] == t->id ? k + 1 : 0;
+        buffer_append_text(out, ",{");
+        append_prompt_entry(s, t->id, t->logprob, rank, out);
+        for (uint32_t k = 0; k < t->top_count && k < a->request->prompt_top_logprobs; k++) {
+            if (ids[k] == t->id)
+                continue;
+            buffer_append_byte(out, ',');
+            append_prompt_entry(s, ids[k], s->top_logprobs[t->top_first + k], k + 1, out);
+        }
+        buffer_append_byte(out, '}');
+    }
+    buffer_append_byte(out, ']');
+}
+
 // `first`: it is the beginning of the choice, where an echoed prompt stands.
 static void append_logprobs(const answer *a, const stream *s, const stream_part *part, bool first,
                             buffer *out)
 {
-    size_t lead = first && s->scores ? s->prompt->count : 0;
+    size_t lead = first && s->scores && a->request->echo ? s->prompt->count : 0;
     buffer_append_text(out, ",\"logprobs\":");
     if (!a->request->logprobs || (part->first == part->last && lead == 0 && s->billed > 0))
         buffer_append_text(out, "null");
@@ -339,6 +378,8 @@ static void write_whole_choice(const answer *a, answer_choice *c, buffer *out)
     buffer_printf(out, "{\"index\":%zu,", c->index);
     append_text(a, c->stream, part.text, out);
     append_logprobs(a, c->stream, &part, true, out);
+    if (!is_chat(a))
+        append_prompt_logprobs(a, c->stream, out);
     append_finish(c->stream, out);
     append_hashes(a, c->stream, part.first, c->stream->billed, out);
     buffer_append_byte(out, '}');
@@ -355,7 +396,10 @@ static void write_whole(const answer *a, buffer *out)
             if (a->choices[i].index == index && !a->choices[i].hidden)
                 write_whole_choice(a, &a->choices[i], out);
     }
-    buffer_append_text(out, "],");
+    buffer_append_byte(out, ']');
+    if (is_chat(a)) // one prompt
+        append_prompt_logprobs(a, a->choices[0].stream, out);
+    buffer_append_byte(out, ',');
     append_usage(a, out);
     buffer_append_byte(out, '}');
 }

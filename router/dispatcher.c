@@ -104,7 +104,8 @@ static void sampling_fill(const exchange *x, Penstock__Sampling *out)
     out->n_bias_tokens = out->n_biases = x->request->bias_count;
     out->bias_tokens = x->request->bias_tokens;
     out->biases = x->request->biases;
-    out->top_logprobs = (uint32_t)x->request->top_logprobs;
+    int64_t own = x->request->top_logprobs, prompt = x->request->prompt_top_logprobs;
+    out->top_logprobs = (uint32_t)(own > prompt ? own : prompt);
 }
 
 // Prompt, then what earlier attempts delivered. False: no memory.

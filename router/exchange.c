@@ -92,7 +92,8 @@ status exchange_begin(exchange *x, call *c, size_t index, uint64_t number)
                                  x->request->model->prompt.tokens);
     if (result != STATUS_OK)
         return result;
-    if (x->request->echo && (result = stream_echo(&x->stream, &x->prompt->tokens)) != STATUS_OK) {
+    result = stream_prompt(&x->stream, &x->prompt->tokens);
+    if (result != STATUS_OK) {
         stream_close(&x->stream);
         return result;
     }

@@ -180,6 +180,11 @@ bool request_is_computed(request_kind kind)
     return kind <= REQUEST_MESSAGES;
 }
 
+bool request_scores_prompt(const request *r)
+{
+    return (r->echo && r->logprobs) || r->prompt_logprobs;
+}
+
 bool request_is_chat(const request *r)
 {
     return r->kind == REQUEST_CHAT || r->kind == REQUEST_MESSAGES ||

@@ -10,10 +10,10 @@
 //
 // Both `max_tokens` and `max_completion_tokens`: the latter counts. temperature 0 is greedy; top_k
 // 0 and -1 are off. Extensions: top_k, min_p, typical_p, repetition_penalty, ignore_eos,
-// min_tokens, stop_token_ids, skip_special_tokens, chat_template_kwargs, documents,
-// add_generation_prompt, continue_final_message (true: the former is false unless it is given, and
-// both true is refused), priority (0 interactive, 1 batch), timeout (seconds until the whole answer
-// must be there), logits_hash (with api.debug), structured_outputs.
+// min_tokens, stop_token_ids, skip_special_tokens, prompt_logprobs, chat_template_kwargs,
+// documents, add_generation_prompt, continue_final_message (true: the former is false unless it is
+// given, and both true is refused), priority (0 interactive, 1 batch), timeout (seconds until the
+// whole answer must be there), logits_hash (with api.debug), structured_outputs.
 //
 // response_format is text, json_object or json_schema (always kept to, `strict` or not);
 // structured_outputs is an object with one of `json` (a schema, or one as a string), `json_object`
@@ -84,6 +84,8 @@ typedef struct request {
     bool echo; // the answer begins with the prompt, whose log-probabilities are asked for as well
     bool logprobs;
     int64_t top_logprobs;
+    bool prompt_logprobs; // of the prompt's tokens, beside the answer
+    int64_t prompt_top_logprobs;
     bool logits_hash;
     bool stream, include_usage;
     bool continuous_usage; // each chunk tells the usage so far
@@ -118,5 +120,7 @@ void request_close(request *r); // zeroed is fine
 // Looks at the bytes alone: true too often, and never false where there is one.
 bool request_may_have_grammar(slice body);
 
+// Whether the prompt's own tokens get log-probabilities: beside the answer, or in its echo.
+bool request_scores_prompt(const request *r);
 // As tickets say it: "" for 0, the worker's choice.
 const char *request_drafter_name(uint8_t drafter);

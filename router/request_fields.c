@@ -48,6 +48,7 @@ static const request_field fields[] = {
     { "add_generation_prompt",  CHAT,       FIELD_BOOL,    AT(add_generation_prompt), 1, 0, 0 },
     { "continue_final_message", CHAT,       FIELD_BOOL,    AT(continue_final_message), 0, 0, 0 },
     { "top_logprobs",          CHAT,       FIELD_INTEGER, AT(top_logprobs), 0, 0, 20 },
+    { "prompt_logprobs",       BOTH,       FIELD_INTEGER, AT(prompt_top_logprobs), 0, 0, 20 },
     { "logprobs",              COMPLETION, FIELD_INTEGER, AT(top_logprobs), 0, 0, 20 },
 };
 // clang-format on
@@ -104,7 +105,6 @@ static const struct {
     { "use_beam_search", "false", NULL },
     { "length_penalty", "1.0", NULL },
     { "bad_words", "[]", "logit_bias" },
-    { "prompt_logprobs", NULL, "echo and logprobs of /v1/completions" },
     { "truncate_prompt_tokens", NULL, NULL },
     { "lora", NULL, NULL },
     { "adapter", NULL, NULL },
@@ -280,8 +280,33 @@ static status stream_options_parse(json_t *body, request *r, error *failure)
     return result;
 }
 
+// Which log-probabilities are told, and of how many alternatives.
+static status logprobs_agree(const request_rules *rules, json_t *body, request *r, error *failure)
+{
+    int64_t limit = rules->settings->top_logprobs_max;
+    const char *field = request_is_chat(r) ? "top_logprobs" : "logprobs";
+    r->prompt_logprobs = request_member(body, "prompt_logprobs") != NULL;
+    if (r->prompt_logprobs && r->stream)
+        return error_set(failure, STATUS_INVALID, "prompt_logprobs",
+                         "prompt_logprobs cannot be streamed");
+    if (r->kind == REQUEST_COMPLETION)
+        r->logprobs = request_member(body, "logprobs") != NULL;
+    else if (!r->logprobs && r->top_logprobs > 0)
+        return error_set(failure, STATUS_INVALID, "top_logprobs",
+                         "top_logprobs is only allowed with \"logprobs\": true");
+    if (r->prompt_top_logprobs > r->top_logprobs)
+        field = "prompt_logprobs";
+    int64_t most =
+        r->prompt_top_logprobs > r->top_logprobs ? r->prompt_top_logprobs : r->top_logprobs;
+    if (most > limit)
+        return error_set(failure, STATUS_INVALID, field,
+                         "%lld alternatives were asked for; this server gives at most %lld",
+                         (long long)most, (long long)limit);
+    return STATUS_OK;
+}
+
 // Rules between fields.
-static status fields_agree(const request_rules *rules, json_t *body, request *r, error *failure)
+static status fields_agree(const request_rules *rules, request *r, error *failure)
 {
     if (r->sampling.top_k < 0)
         r->sampling.top_k = 0;
@@ -297,15 +322,6 @@ static status fields_agree(const request_rules *rules, json_t *body, request *r,
         return error_set(failure, STATUS_INVALID, "best_of",
                          "best_of greater than n cannot be streamed: which answers are the best is "
                          "known at their end");
-    if (r->kind == REQUEST_COMPLETION)
-        r->logprobs = request_member(body, "logprobs") != NULL;
-    else if (!r->logprobs && r->top_logprobs > 0)
-        return error_set(failure, STATUS_INVALID, "top_logprobs",
-                         "top_logprobs is only allowed with \"logprobs\": true");
-    if (r->top_logprobs > rules->settings->top_logprobs_max)
-        return error_set(failure, STATUS_INVALID, request_is_chat(r) ? "top_logprobs" : "logprobs",
-                         "%lld alternatives were asked for; this server gives at most %lld",
-                         (long long)r->top_logprobs, (long long)rules->settings->top_logprobs_max);
     if (r->logits_hash && !rules->settings->debug)
         return error_set(failure, STATUS_INVALID, "logits_hash",
                          "logits_hash is only allowed where the router runs with api.debug = true");
@@ -328,7 +344,8 @@ status request_fields_parse(const request_rules *rules, json_t *body, request *r
     TRY(drafter_parse(body, r, failure));
     TRY(stream_options_parse(body, r, failure));
     TRY(refusals_check(body, failure));
-    TRY(fields_agree(rules, body, r, failure));
+    TRY(fields_agree(rules, r, failure));
+    TRY(logprobs_agree(rules, body, r, failure));
     const char *name;
     json_t *value;
     json_object_foreach(body, name, value) r->unknown_fields += !name_is_known(name, kind);

@@ -51,7 +51,7 @@ typedef struct stream {
     size_t visible; // tokens that may have entries: the ending id is not among them
     bool done;
     Penstock__Finish finish; // where done
-    // Of a request that echoes its prompt with log-probabilities; else NULL.
+    // Where the prompt gets log-probabilities; else NULL.
     stream_token *scores; // [prompt tokens], the first of which has no log-probability
     size_t score_count;   // known, the first one included
     const token_list *prompt;
@@ -73,9 +73,10 @@ status stream_begin(stream *s, const request *r, size_t max_tokens, const tokeni
 void stream_close(stream *s);
 stream_result stream_push(stream *s, const message_token_update *update);
 
-// The answer begins with the text of its prompt, which must outlive the stream; before the first
-// push. With log-probabilities the stream waits for their scores. STATUS_NO_MEMORY.
-status stream_echo(stream *s, const token_list *prompt);
+// Its prompt, which must outlive the stream; before the first push. Where it is echoed, the answer
+// begins with its text; where it gets log-probabilities, the stream waits for their scores.
+// STATUS_NO_MEMORY.
+status stream_prompt(stream *s, const token_list *prompt);
 // Scores of the prompt, taken in as tokens are. STREAM_DONE does not occur.
 stream_result stream_scores_push(stream *s, const Penstock__PromptScores *scores);
 // Whether some are missing: no token may come before.

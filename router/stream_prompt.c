@@ -1,4 +1,4 @@
-// A prompt that is echoed: its text, and how likely its tokens were.
+// A prompt that is echoed or scored: its text, and how likely its tokens were.
 #include "router/stream_private.h"
 
 #include <stdlib.h>
@@ -10,8 +10,7 @@ static status prompt_text(stream *s, const token_list *prompt)
     for (size_t i = 0; i < prompt->count; i++) {
         size_t before = s->text.size;
         if (s->scores)
-            s->scores[i] =
-                (stream_token){ .id = prompt->ids[i], .character_begin = s->raw_characters };
+            s->scores[i].character_begin = s->raw_characters;
         if (detokenizer_push(&decoder, prompt->ids[i], &s->text) != STATUS_OK)
             return STATUS_INTERNAL; // ids were checked
         s->raw_characters +=
@@ -23,16 +22,18 @@ static status prompt_text(stream *s, const token_list *prompt)
     return s->text.overflow ? STATUS_NO_MEMORY : STATUS_OK;
 }
 
-status stream_echo(stream *s, const token_list *prompt)
+status stream_prompt(stream *s, const token_list *prompt)
 {
-    if (s->request->logprobs) {
+    if (request_scores_prompt(s->request)) {
         s->scores = calloc(prompt->count, sizeof *s->scores);
         if (!s->scores)
             return STATUS_NO_MEMORY;
+        for (size_t i = 0; i < prompt->count; i++)
+            s->scores[i].id = prompt->ids[i];
         s->prompt = prompt;
         s->score_count = 1;
     }
-    return prompt_text(s, prompt);
+    return s->request->echo ? prompt_text(s, prompt) : STATUS_OK;
 }
 
 stream_result stream_scores_push(stream *s, const Penstock__PromptScores *m)

@@ -37,7 +37,7 @@ REFUSED = {
     "logit_bias": NO_OBJECT + [{"x": 1}, {"-1": 1}, {"5": "1"}, {"5": 101}, {"999999999": 1}],
     "stream_options": NO_OBJECT + [{"include_usage": True}],  # without stream
     "user": NO_STRING, "safety_identifier": NO_STRING, "prompt_cache_key": NO_STRING, "prompt_cache_retention": NO_STRING,
-    "prompt_cache_options": NO_OBJECT, "prediction": NO_OBJECT,
+    "prompt_logprobs": NO_INTEGER + [-1, 21], "prompt_cache_options": NO_OBJECT, "prediction": NO_OBJECT,
     "metadata": NO_OBJECT + [{"a": 1}, {"a" * 65: "b"}, {"a": "b" * 513}, {str(i): "" for i in range(17)}],
     "service_tier": NO_STRING + ["gold", ""],
 }
@@ -50,7 +50,7 @@ REFUSED_CHAT = {
     "add_generation_prompt": NO_BOOLEAN, "continue_final_message": NO_BOOLEAN,
 }
 # Refused by name, because they would change the answer.
-UNSERVED = {"suffix": "x", "use_beam_search": True, "length_penalty": 2, "bad_words": ["x"], "prompt_logprobs": 1, "truncate_prompt_tokens": 5,
+UNSERVED = {"suffix": "x", "use_beam_search": True, "length_penalty": 2, "bad_words": ["x"], "truncate_prompt_tokens": 5,
             "lora": "x", "adapter": "x", "modalities": ["audio"], "audio": {}, "moderation": {"model": "x"}, "web_search_options": {}, "functions": [{}],
             "function_call": "auto"}
 # Rows with a param of their own.

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # tags: integration model
 # limit: 240
-"""A prompt that is echoed with its log-probabilities on a real cluster: the same numbers as when the text was drawn, whoever computes it,
-whatever is known already, and when the worker dies over it."""
+"""A prompt that is echoed with its log-probabilities, or gets them beside the answer, on a real cluster: the same numbers as when the text was
+drawn, whoever computes it, whatever is known already, and when the worker dies over it."""
 import json
 import os
 import sys
@@ -82,6 +82,32 @@ def text_alone(cluster):
         check(error["param"] == param, f"{body}: {error}")
 
 
+def beside_the_answer(cluster, text, expected):
+    """prompt_logprobs: the numbers of an echo, and nothing of the answer is another; of chats too."""
+    plain = ask(cluster, prompt=text, max_tokens=4)["choices"][0]
+    for more in ({}, {"logprobs": 1}, {"n": 2}):
+        answer = ask(cluster, prompt=text, max_tokens=4, prompt_logprobs=2, **more)
+        for choice in answer["choices"]:
+            told, lp = choice["prompt_logprobs"], expected["logprobs"]
+            check(choice["text"] == plain["text"] and len(told) == answer["usage"]["prompt_tokens"] == len(lp["tokens"]) and told[0] is None, f"{choice}")
+            check("logprobs" not in more or len(choice["logprobs"]["tokens"]) == 4, f"the answer's own: {choice['logprobs']}")
+            for entry, token, logprob, tops in list(zip(told, lp["tokens"], lp["token_logprobs"], lp["top_logprobs"]))[1:]:
+                own = next(iter(entry.values()))
+                check((own["decoded_token"], own["logprob"]) == (token, logprob), f"{entry} is not {token!r} {logprob}")
+                check({e["decoded_token"]: e["logprob"] for e in entry.values()} == {token: logprob, **tops}, f"{entry} is not {tops}")
+                ranked = [e["logprob"] for e in sorted(entry.values(), key=lambda e: e["rank"] or 99)]
+                check(ranked == sorted(ranked, reverse=True) and (own["rank"] is None) == (token not in tops), f"{entry}")
+    scored = ask(cluster, prompt=text, prompt_logprobs=0, max_tokens=1)["choices"][0]["prompt_logprobs"]
+    check([len(entry) for entry in scored[1:]] == [1] * (len(scored) - 1), "the tokens alone")
+    messages = [{"role": "user", "content": "Why is the sky blue?"}]
+    chat = cluster.chat(messages, prompt_logprobs=1, max_tokens=4, temperature=0)
+    ids = cluster.json("POST", "/tokenize", {"messages": messages})["tokens"]
+    check([int(next(iter(entry))) for entry in chat["prompt_logprobs"][1:]] == ids[1:], f"{chat['prompt_logprobs']}")
+    direct = ask(cluster, prompt=ids, prompt_logprobs=1, max_tokens=1)["choices"][0]
+    check(direct["prompt_logprobs"] == chat["prompt_logprobs"] and "prompt_logprobs" not in chat["choices"][0], "a chat's are its prompt's")
+    check("prompt_logprobs" not in plain, "nobody asked")
+
+
 def a_killed_worker_changes_nothing(cluster, text, expected):
     """The prefill worker dies over the prompt; from then on the decode worker computes prompts itself."""
     long = text * 6
@@ -104,6 +130,8 @@ def test():
         print("scores alone are right")
         text_alone(cluster)
         print("text alone is right")
+        beside_the_answer(cluster, text, expected)
+        print("beside the answer they are the same")
         a_killed_worker_changes_nothing(cluster, text, expected)
         print("a killed worker changes nothing")
         cluster.check_idle()

@@ -29,7 +29,7 @@ static void world_open(choice_world *w, request_kind kind, const char *body, siz
             stream_begin(&w->streams[i], &w->r, (size_t)p->max_tokens, fixture_model->tokens),
             STATUS_OK);
         if (w->r.echo)
-            assert_int_equal(stream_echo(&w->streams[i], &p->tokens), STATUS_OK);
+            assert_int_equal(stream_prompt(&w->streams[i], &p->tokens), STATUS_OK);
         w->choices[i] = (answer_choice){
             .index = i, .stream = &w->streams[i], .prompt = p, .fingerprint = "fp"
         };

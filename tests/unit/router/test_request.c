@@ -195,8 +195,12 @@ static const body_case cases[] = {
     { M, H ",\"stream\":true,\"stream_options\":{\"include_obfuscation\":1}}", STATUS_INVALID,
       "stream_options.include_obfuscation" },
     { M, H ",\"moderation\":{\"model\":\"x\"}}", STATUS_UNSUPPORTED, "moderation" },
-    { M, H ",\"prompt_logprobs\":0}", STATUS_UNSUPPORTED, "prompt_logprobs" },
-    { C, P ",\"prompt_logprobs\":1}", STATUS_UNSUPPORTED, "prompt_logprobs" },
+    { M, H ",\"prompt_logprobs\":0}", STATUS_OK, NULL },
+    { C, P ",\"prompt_logprobs\":20}", STATUS_OK, NULL },
+    { C, P ",\"prompt_logprobs\":-1}", STATUS_INVALID, "prompt_logprobs" },
+    { M, H ",\"prompt_logprobs\":21}", STATUS_INVALID, "prompt_logprobs" },
+    { M, H ",\"prompt_logprobs\":true}", STATUS_INVALID, "prompt_logprobs" },
+    { C, P ",\"prompt_logprobs\":0,\"stream\":true}", STATUS_INVALID, "prompt_logprobs" },
 };
 
 static void every_body_is_understood_or_refused_by_name(void **state)
