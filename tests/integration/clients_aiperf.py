@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # tags: integration clients heavy
-# limit: 900
+# limit: 1500
 """The stock load generator `aiperf` against two prefill and two decode workers: completions at a fixed concurrency, chats at a rate, and chats of
 which a part is given up half-way. Every request succeeds, the generator counts the tokens that the router billed (with a tokenizer of its own, made
 from the model file), its times fit together, it reads the router's metrics page, and nothing is left over. Installed and skipped as in
@@ -54,7 +54,7 @@ class Profile:
                    "--extra-inputs", "ignore_eos:true", "--random-seed", "7", "--ui", "none", "--no-gpu-telemetry", "--workers-max", "2",
                    "--artifact-dir", out, *arguments]
         home = {"HF_HOME": folder, "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "AIPERF_SERVER_METRICS_REACHABILITY_TIMEOUT": "60"}
-        done = subprocess.run(command, env={**os.environ, **home}, capture_output=True, text=True, timeout=240 * SLOW, check=False)
+        done = subprocess.run(command, env={**os.environ, **home}, capture_output=True, text=True, timeout=400 * SLOW, check=False)
         try:
             with open(os.path.join(out, "profile_export_aiperf.json"), encoding="utf-8") as file:
                 self.summary = json.load(file)
