@@ -165,6 +165,7 @@ static void parse_failure_answer(call *c)
     if (failure->code == STATUS_NOT_FOUND) {
         status_code = 404;
         code = "model_not_found";
+        gate_model_missed(c->dispatcher->router->gate, c->http);
     } else if (failure->code == STATUS_CONTEXT_LENGTH) {
         code = "context_length_exceeded";
     } else if (failure->code == STATUS_UNSUPPORTED) {
@@ -306,7 +307,7 @@ static void call_parsed(call *c)
 static void parse(call *c, slice body, const model_encoders *e)
 {
     router *r = c->dispatcher->router;
-    request_rules rules = { .models = &r->models, .settings = r->settings };
+    request_rules rules = { .models = &r->models, .hidden = c->hidden, .settings = r->settings };
     c->parse_result = request_parse(&rules, c->kind, body, e, &c->request, &c->parse_failure);
 }
 
@@ -348,6 +349,7 @@ void call_begin(dispatcher *d, http_request *http, request_kind kind)
                            "there is no memory for the request");
         return;
     }
+    c->hidden = gate_hidden_models(r->gate, http);
     c->salted = gate_salt(r->gate, http, c->salt);
     http_request_on_close(http, on_client_gone, c);
     if (!may_begin(c))

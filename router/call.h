@@ -25,7 +25,8 @@ typedef struct call {
     struct call *previous, *next;
 
     gate_hold hold; // of the client's key
-    bool salted;    // prefixes are shared within `salt` only
+    model_set hidden; // models that its key may not use
+    bool salted;      // prefixes are shared within `salt` only
     uint8_t salt[16];
     int retry_after_s; // of a refusal: 0: as the line says, negative: none
 

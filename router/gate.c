@@ -216,13 +216,27 @@ static bool on_operators_head(http_request *http, void *context)
 
 // ---- the body, and the end --------------------------------------------------------------------
 
-bool gate_model_allowed(const gate *g, const http_request *http, const served_model *model)
+model_set gate_hidden_models(const gate *g, const http_request *http)
 {
     const api_key *key = gate_key(http);
-    for (size_t i = 0; key && i < key->model_count; i++)
-        if (models_find(&g->router->models, slice_of(key->models[i])) == model)
-            return true;
-    return !key || key->model_count == 0;
+    model_set allowed = !key || key->model_count == 0 ? UINT32_MAX : 0;
+    for (size_t i = 0; key && i < key->model_count; i++) {
+        const served_model *model = models_find(&g->router->models, slice_of(key->models[i]));
+        if (model)
+            allowed |= (model_set)1 << model->index;
+    }
+    return ~allowed;
+}
+
+bool gate_model_allowed(const gate *g, const http_request *http, const served_model *model)
+{
+    return !model_set_has(gate_hidden_models(g, http), model);
+}
+
+void gate_model_missed(gate *g, const http_request *http)
+{
+    if (gate_hidden_models(g, http))
+        refusal_count(g, "model");
 }
 
 bool gate_salt(const gate *g, const http_request *http, uint8_t salt[16])
@@ -242,7 +256,7 @@ static size_t prompt_tokens(const request *parsed)
     return tokens;
 }
 
-// A model that a key may not use is none: it is told nothing of it.
+// A model that a key may not use is none: the parser told so, unless the keys changed since.
 bool gate_grant_model(gate *g, const http_request *http, const served_model *model,
                       gate_refusal *refusal)
 {

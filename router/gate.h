@@ -47,7 +47,8 @@ typedef struct gate_refusal {
 // how the limits stand. False: `refusal` says what to answer.
 bool gate_grant(gate *g, http_request *http, const request *parsed, gate_hold *hold,
                 gate_refusal *refusal);
-// Of a parsed question that no worker is asked: whether its key may use the model.
+// Of a parsed question that no worker is asked: whether its key may still use the model; the file
+// of keys may have been read again since.
 bool gate_grant_model(gate *g, const http_request *http, const served_model *model,
                       gate_refusal *refusal);
 // Its end, with the tokens that were used.
@@ -56,7 +57,10 @@ void gate_settle(gate *g, gate_hold *hold, uint64_t prompt_tokens, uint64_t comp
 // The key that a request showed; NULL: none (keys are off, or an operator's listener).
 const api_key *gate_key(const http_request *http);
 bool gate_keys_on(const gate *g);
-// Whether its key may use the model.
+// Those that its key may not use: they do not exist for it.
+model_set gate_hidden_models(const gate *g, const http_request *http);
 bool gate_model_allowed(const gate *g, const http_request *http, const served_model *model);
+// It asked for one that does not exist, perhaps for its key only: counted.
+void gate_model_missed(gate *g, const http_request *http);
 // The salt of its tenant for prefixes (Ticket.prefix_salt). False: it shares them with everybody.
 bool gate_salt(const gate *g, const http_request *http, uint8_t salt[16]);

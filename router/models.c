@@ -29,10 +29,28 @@ served_model *models_of_weights(models *m, hash128 weights)
     return NULL;
 }
 
-void models_list_names(const models *m, buffer *out)
+bool model_set_has(model_set set, const served_model *model)
+{
+    return set >> model->index & 1;
+}
+
+const served_model *models_first(const models *m, model_set hidden)
 {
     for (size_t i = 0; i < m->count; i++)
-        buffer_printf(out, "%s\"%s\"", i ? ", " : "", m->items[i].prompt.identity.name);
+        if (!model_set_has(hidden, &m->items[i]))
+            return &m->items[i];
+    return NULL;
+}
+
+void models_list_names(const models *m, model_set hidden, buffer *out)
+{
+    const char *comma = "";
+    for (size_t i = 0; i < m->count; i++) {
+        if (model_set_has(hidden, &m->items[i]))
+            continue;
+        buffer_printf(out, "%s\"%s\"", comma, m->items[i].prompt.identity.name);
+        comma = ", ";
+    }
 }
 
 uint32_t model_context(const served_model *model)

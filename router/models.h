@@ -44,8 +44,14 @@ void models_versions_take(models *m);
 const served_model *models_find(const models *m, slice name);
 // The one that workers of these weights belong to, as a version or the file itself; NULL: none.
 served_model *models_of_weights(models *m, hash128 weights);
-// Append `"a", "b"`: what an error tells of the models that exist.
-void models_list_names(const models *m, buffer *out);
+// Some of the models, by bits of their indexes.
+typedef uint32_t model_set;
+_Static_assert(MODELS_MAX <= 32, "a model_set has 32 bits");
+bool model_set_has(model_set set, const served_model *model);
+// The first one that is not hidden; NULL: all of them are.
+const served_model *models_first(const models *m, model_set hidden);
+// Append `"a", "b"`: what an error tells of the models that exist and are not hidden.
+void models_list_names(const models *m, model_set hidden, buffer *out);
 uint32_t model_context(const served_model *model);
 
 // One thread's encoders, one for each model.

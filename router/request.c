@@ -103,6 +103,24 @@ static status body_parse(slice text, json_t **body, json_t **integers, error *fa
     return STATUS_OK;
 }
 
+// The sentence is the same for a model that is hidden and for one that does not exist.
+static status model_unknown(const request_rules *rules, slice name, error *failure)
+{
+    buffer names = { .limit = 400 };
+    models_list_names(rules->models, rules->hidden, &names);
+    int shown = (int)(name.size < 100 ? name.size : 100);
+    if (rules->hidden)
+        error_set(failure, STATUS_NOT_FOUND, "model",
+                  "The model \"%.*s\" does not exist for this API key. It may use %s.", shown,
+                  name.data, names.size ? names.data : "none");
+    else
+        error_set(failure, STATUS_NOT_FOUND, "model",
+                  "The model \"%.*s\" does not exist. This router serves %s.", shown, name.data,
+                  names.data ? names.data : "");
+    buffer_close(&names);
+    return STATUS_NOT_FOUND;
+}
+
 // Questions about tokens need not name one.
 static status model_choose(request_rules *rules, json_t *body, request *r, error *failure)
 {
@@ -113,19 +131,12 @@ static status model_choose(request_rules *rules, json_t *body, request *r, error
     if (value && !json_is_string(value))
         return request_must_be("model", value, "a string", failure);
     slice name = request_text(value);
-    r->model = value ? models_find(rules->models, name) : &rules->models->items[0];
-    if (r->model) {
-        rules->model = &r->model->prompt;
-        rules->context = model_context(r->model);
-        return STATUS_OK;
-    }
-    buffer names = { .limit = 400 };
-    models_list_names(rules->models, &names);
-    error_set(failure, STATUS_NOT_FOUND, "model",
-              "The model \"%.*s\" does not exist. This router serves %s.",
-              (int)(name.size < 100 ? name.size : 100), name.data, names.data ? names.data : "");
-    buffer_close(&names);
-    return STATUS_NOT_FOUND;
+    r->model = value ? models_find(rules->models, name) : models_first(rules->models, rules->hidden);
+    if (!r->model || model_set_has(rules->hidden, r->model))
+        return model_unknown(rules, name, failure);
+    rules->model = &r->model->prompt;
+    rules->context = model_context(r->model);
+    return STATUS_OK;
 }
 
 // The two sentences of an overflow; clients look for the phrase "maximum context length is N

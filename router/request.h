@@ -103,6 +103,7 @@ typedef struct request {
 // What parsing depends on.
 typedef struct request_rules {
     const models *models;
+    model_set hidden; // models that do not exist for this client
     const router_settings *settings;
     // request_parse fills in what follows: of the model that the request names, and integers
     // beyond 64 bits in its body (text/json_wide.h).

@@ -105,13 +105,38 @@ def operators_routes(cluster):
 def what_a_key_may_ask(cluster):
     refused(cluster, bearer("batch-secret"), 403, "insufficient_permissions", "may not send interactive requests")
     check(ask(cluster, bearer("batch-secret"), priority=1)[0] == 200, "batch")
-    refused(cluster, bearer("other-secret"), 404, "model_not_found", "for key other")
+    refused(cluster, bearer("other-secret"), 404, "model_not_found", "It may use none.")
     check(json.loads(cluster.request("GET", "/v1/models", headers=bearer("other-secret"))[2])["data"] == [], "it sees no model")
     asked = {"model": cluster.model_name(), "prompt": "a"}
     code, _, data = cluster.request("POST", "/tokenize", asked, headers=bearer("other-secret"))
     check(code == 404 and json.loads(data)["error"]["code"] == "model_not_found", f"nor does it count its tokens: {code} {data}")
     check(cluster.request("POST", "/tokenize", asked, headers=bearer("plain-secret"))[0] == 200, "another key does")
     check(cluster.request("GET", "/v1/models/" + cluster.model_name(), headers=bearer("other-secret"))[0] == 404, "nor one")
+
+
+def what_a_key_may_see(cluster):
+    """A model that a key may not use does not exist for it, whatever is wrong with the request besides."""
+    def listed(secret):
+        return {m["id"] for m in json.loads(cluster.request("GET", "/v1/models", headers=bearer(secret))[2])["data"]}
+
+    def sentence(secret, model, **more):
+        code, _, answer = ask(cluster, bearer(secret), model=model, **more)
+        check(code == 404 and answer["error"]["param"] == "model", f"{code} {answer}")
+        return answer["error"]["message"].replace(model, "X")
+    name = cluster.model_name()
+    check(listed("plain-secret") == {name, "tiny", "small"} and listed("tiny-secret") == {"tiny", "small"}, "each its own")
+    wanted = 'The model "X" does not exist for this API key. It may use "tiny".'
+    for model in (name, "nothing"):
+        for more in ({}, {"prompt": "net " * 9000}, {"temperature": -1}):
+            check(sentence("tiny-secret", model, **more) == wanted, f"{model} {more}")
+    check(sentence("plain-secret", "nothing") == f'The model "X" does not exist. This router serves "{name}", "tiny".', "who may see all")
+    check(ask(cluster, bearer("tiny-secret"), model="small")[0] == 503, "it may ask for its own, which has no worker")
+    code, _, data = cluster.request("POST", "/tokenize", {"prompt": "a"}, headers=bearer("tiny-secret"))
+    check(code == 200, f"without a name the first of its models counts: {code} {data}")
+    code, _, data = cluster.request("GET", "/tokenizer_info", headers=bearer("tiny-secret"))
+    check([t["model"] for t in json.loads(data)["tokenizers"]] == ["tiny"], f"{data}")
+    for hidden in (name, "nothing"):
+        check(cluster.request("GET", "/v1/models/" + hidden, headers=bearer("tiny-secret"))[0] == 404, hidden)
 
 
 def pages_of_other_origins(cluster):
@@ -155,8 +180,10 @@ def what_is_told(cluster):
     cluster.request("POST", "/v1/completions", body(cluster, prompt="a-secret-prompt"), headers=dict(
         bearer("plain-secret"), **{"X-Request-Id": "mine-1", "traceparent": f"00-{TRACE}-00f067aa0ba902b7-01"}))
     cluster.request("GET", "/nothing?a-secret-query", headers={})
+    cluster.request("GET", "/v1/models", headers={"X-Forwarded-For": "1.1.1.1, 192.0.2.7"})  # from a trusted proxy
     for wanted in (r" access method POST route /v1/completions status 200 ms [\d.]+ bytes \d+ client 127.0.0.1 key plain id mine-1 trace " + TRACE,
                    r" access method POST route /v1/completions status 401 .* key - ", r" access method GET route other status 404 ",
+                   r" access method GET route /v1/models status 401 .* client 192\.0\.2\.7 ",
                    r" access method POST route /v1/completions status 429 .* key slow "):
         cluster.until(f"the log has {wanted}", lambda: re.search(wanted, cluster.router.text()), 5)
     check("secret" not in cluster.router.text(), "no key, prompt or query is in the log")
@@ -178,7 +205,7 @@ def reading_again(cluster, path):
         check(ask(cluster, bearer("plain-secret"))[0] == 200, "the old ones stay")
     write(path, before.replace(line("plain", "plain-secret"), line("plain", "new-secret")))
     cluster.router.kill(signal.SIGHUP)
-    cluster.until("it is read", lambda: "reload knows 8 API keys" in cluster.router.text())
+    cluster.until("it is read", lambda: "reload knows 9 API keys" in cluster.router.text())
     refused(cluster, bearer("plain-secret"), 401, "invalid_api_key", "")
     check(ask(cluster, bearer("new-secret"))[0] == 200, "the new secret")
     refused(cluster, bearer("slow-secret"), 429, "rate_limit_exceeded", "2 requests a minute")  # counts stay
@@ -243,12 +270,16 @@ def test():
         write(path, "# for the test\n" + line("root", "root-secret", "admin") + line("plain", "plain-secret") + line("batch", "batch-secret", "class=batch") +
               line("other", "other-secret", "models=another-model") + line("slow", "slow-secret", "requests_per_minute=2") +
               line("small", "small-secret", "tokens_per_minute=60") + line("one", "one-secret", "concurrent=1") +
-              line("mate", "mate-secret", "tenant=plain"))
-        with KeyedCluster(router=[f"security.keys_file={path}", "http.cors_origins=https://good.example"]) as cluster:
+              line("mate", "mate-secret", "tenant=plain") + line("tiny", "tiny-secret", "models=small"))
+        tiny = os.path.join(folder, "tiny.gguf")
+        subprocess.run([os.path.join(BUILD, "tools", "tiny-model"), tiny], check=True)
+        with KeyedCluster(router=[f"security.keys_file={path}", "http.cors_origins=https://good.example", "http.trusted_proxies=127.0.0.1",
+                                  "router.worker_wait=0", f'models=({{ file = "{tiny}"; name = "tiny"; aliases = ["small"]; }})']) as cluster:
             cluster.fake("decode", "d1", step_ms=5)
             who_is_let_in(cluster)
             operators_routes(cluster)
             what_a_key_may_ask(cluster)
+            what_a_key_may_see(cluster)
             pages_of_other_origins(cluster)
             how_much(cluster)
             what_is_told(cluster)

@@ -59,8 +59,14 @@ static void requests_and_workers_find_their_model(void **state)
     assert_ptr_equal(models_of_weights(&m, m.items[1].prompt.identity.weights), &m.items[1]);
     assert_int_equal(model_context(&m.items[0]), m.items[0].prompt.context);
     buffer names = { 0 };
-    models_list_names(&m, &names);
+    models_list_names(&m, 0, &names);
     assert_string_equal(names.data, "\"one\", \"two\"");
+    buffer_clear(&names);
+    models_list_names(&m, 1, &names);
+    assert_string_equal(names.data, "\"two\"");
+    assert_ptr_equal(models_first(&m, 0), &m.items[0]);
+    assert_ptr_equal(models_first(&m, 1), &m.items[1]);
+    assert_null(models_first(&m, 3));
     buffer_close(&names);
     models_close(&m);
 }
