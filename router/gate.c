@@ -289,12 +289,13 @@ bool gate_grant(gate *g, http_request *http, const request *parsed, gate_hold *h
         return false;
     }
     uint64_t now = clock_now_us();
-    keys_verdict verdict = keys_reserve(key, tokens, now);
+    uint64_t reserved;
+    keys_verdict verdict = keys_reserve(key, tokens, now, &reserved);
     if (verdict != KEYS_ALLOWED) {
         limit_refuse(g, http, key, verdict, (double)tokens, refusal);
         return false;
     }
-    *hold = (gate_hold){ key, tokens };
+    *hold = (gate_hold){ key, reserved };
     keys_take(key);
     limits_tell(http, key, now);
     return true;
@@ -444,7 +445,7 @@ void gate_close(gate *g)
 void gate_reload(gate *g)
 {
     error failure;
-    if (g->keys && keys_read_again(g->keys, &failure) == STATUS_OK)
+    if (g->keys && keys_read_again(g->keys, clock_now_us(), &failure) == STATUS_OK)
         log_info("router", "reload knows %zu API keys", keys_count(g->keys));
     else if (g->keys)
         log_error("router", "reload keeps the API keys that it has: %s", failure.text);

@@ -5,7 +5,6 @@
 #include <stdlib.h>
 
 #define FILE_MAX ((size_t)4 << 20)
-#define LIMIT_MAX 1000000000000
 #define MINUTE_US 60e6
 
 struct keys {
@@ -17,91 +16,6 @@ struct keys {
 
 // ---- one line ---------------------------------------------------------------------------------
 
-static bool name_valid(slice name)
-{
-    for (size_t i = 0; i < name.size; i++) {
-        char c = name.data[i];
-        if (!(c >= 'a' && c <= 'z') && !(c >= 'A' && c <= 'Z') && !(c >= '0' && c <= '9') &&
-            c != '.' && c != '_' && c != '-')
-            return false;
-    }
-    return name.size > 0 && name.size <= KEYS_NAME_MAX;
-}
-
-static int hex_value(char c)
-{
-    return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
-static bool digest_parse(slice word, uint8_t digest[HTTP_DIGEST_SIZE])
-{
-    if (word.size != 7 + 2 * HTTP_DIGEST_SIZE || memcmp(word.data, "sha256:", 7) != 0)
-        return false;
-    for (size_t i = 0; i < HTTP_DIGEST_SIZE; i++) {
-        int high = hex_value(word.data[7 + 2 * i]), low = hex_value(word.data[8 + 2 * i]);
-        if (high < 0 || low < 0)
-            return false;
-        digest[i] = (uint8_t)(high << 4 | low);
-    }
-    return true;
-}
-
-// The next piece off the front of `text`, up to a byte of `ends`; false: there is none.
-static bool piece_take(slice *text, const char *ends, slice *piece)
-{
-    while (text->size > 0 && strchr(ends, text->data[0]))
-        *text = (slice){ text->data + 1, text->size - 1 };
-    size_t size = 0;
-    while (size < text->size && !strchr(ends, text->data[size]))
-        size++;
-    *piece = (slice){ text->data, size };
-    *text = (slice){ text->data + size, text->size - size };
-    return size > 0;
-}
-
-static bool number_parse(slice text, int64_t *number)
-{
-    *number = 0;
-    for (size_t i = 0; i < text.size; i++) {
-        if (text.data[i] < '0' || text.data[i] > '9' || *number > LIMIT_MAX)
-            return false;
-        *number = *number * 10 + (text.data[i] - '0');
-    }
-    return text.size > 0 && *number > 0 && *number <= LIMIT_MAX;
-}
-
-static bool classes_parse(slice text, api_key *key)
-{
-    key->classes[ADMISSION_INTERACTIVE] = key->classes[ADMISSION_BATCH] = false;
-    for (slice name; piece_take(&text, ",", &name);) {
-        size_t class = 0;
-        while (class < ADMISSION_CLASSES &&
-               !slice_equal(name, slice_of(admission_class_name((admission_class) class))))
-            class ++;
-        if (class == ADMISSION_CLASSES)
-            return false;
-        key->classes[class] = true;
-    }
-    return key->classes[ADMISSION_INTERACTIVE] || key->classes[ADMISSION_BATCH];
-}
-
-static bool models_parse(slice text, api_key *key)
-{
-    for (slice name; piece_take(&text, ",", &name);) {
-        if (key->model_count == KEYS_MODELS_MAX)
-            return false;
-        char **models = realloc(key->models, (key->model_count + 1) * sizeof *models);
-        if (!models)
-            return false;
-        key->models = models;
-        models[key->model_count] = strndup(name.data, name.size);
-        if (!models[key->model_count])
-            return false;
-        key->model_count++;
-    }
-    return key->model_count > 0;
-}
-
 // Same text, same salt, on every router; nothing that a tenant may choose decides it.
 static void salt_make(slice tenant, uint8_t salt[16])
 {
@@ -112,35 +26,6 @@ static void salt_make(slice tenant, uint8_t salt[16])
     http_sha256(buffer_slice(&text), digest);
     memcpy(salt, digest, 16);
     buffer_close(&text);
-}
-
-// NULL, or what would be right.
-static const char *option_parse(slice word, api_key *key)
-{
-    const char *equal = memchr(word.data, '=', word.size);
-    slice name = { word.data, equal ? (size_t)(equal - word.data) : word.size };
-    slice value = equal ? (slice){ equal + 1, word.size - name.size - 1 } : (slice){ "", 0 };
-    int64_t *limit = slice_equal(name, SLICE("requests_per_minute")) ? &key->requests.limit
-                     : slice_equal(name, SLICE("tokens_per_minute")) ? &key->tokens.limit
-                     : slice_equal(name, SLICE("concurrent"))        ? &key->concurrent
-                                                                     : NULL;
-    if (limit)
-        return number_parse(value, limit) ? NULL : "it must be a whole number above 0";
-    if (slice_equal(word, SLICE("admin"))) {
-        key->admin = true;
-        return NULL;
-    }
-    if (slice_equal(name, SLICE("class")))
-        return classes_parse(value, key) ? NULL
-                                         : "right is interactive, batch, or both with a comma";
-    if (slice_equal(name, SLICE("models")))
-        return models_parse(value, key) ? NULL : "right is one to 64 models with commas";
-    if (slice_equal(name, SLICE("tenant"))) {
-        salt_make(value, key->salt);
-        return name_valid(value) ? NULL : "right is 1 to 64 of letters, digits and . _ -";
-    }
-    return "right is requests_per_minute=, tokens_per_minute=, concurrent=, class=, models=, "
-           "tenant= or admin";
 }
 
 static void key_free(api_key *key)
@@ -157,44 +42,44 @@ static void bucket_fill(keys_bucket *b, uint64_t now_us)
     b->filled_us = now_us;
 }
 
+static bool models_copy(slice names, api_key *key)
+{
+    key->models = calloc(HTTP_KEY_MODELS_MAX, sizeof *key->models);
+    if (!key->models)
+        return false;
+    for (slice name; http_key_line_take(&names, &name); key->model_count++) {
+        key->models[key->model_count] = strndup(name.data, name.size);
+        if (!key->models[key->model_count])
+            return false;
+    }
+    return true;
+}
+
 // NULL: `failure` says why (without file and line).
 static api_key *line_parse(slice line, error *failure)
 {
-    slice name, digest, option;
+    http_key_line l;
+    if (http_key_line_parse(line, &l, failure) != STATUS_OK)
+        return NULL;
     api_key *key = calloc(1, sizeof *key);
-    if (!key) {
+    if (!key || (l.models.size > 0 && !models_copy(l.models, key))) {
         error_set(failure, STATUS_NO_MEMORY, "", "no memory for a key");
+        if (key)
+            key_free(key);
         return NULL;
     }
-    key->classes[ADMISSION_INTERACTIVE] = key->classes[ADMISSION_BATCH] = true;
-    if (!piece_take(&line, " \t\r", &name) || !name_valid(name)) {
-        error_set(failure, STATUS_BAD_CONFIG, "",
-                  "a key's name is 1 to 64 of letters, digits and . _ -");
-        goto fail;
-    }
-    memcpy(key->name, name.data, name.size);
-    salt_make(name, key->salt);
-    if (!piece_take(&line, " \t\r", &digest) || !digest_parse(digest, key->digest)) {
-        error_set(failure, STATUS_BAD_CONFIG, "",
-                  "key %s: behind the name stands sha256: with 64 hex digits, as `penstock key` "
-                  "prints it",
-                  key->name);
-        goto fail;
-    }
-    while (piece_take(&line, " \t\r", &option)) {
-        const char *wrong = option_parse(option, key);
-        if (wrong) {
-            error_set(failure, STATUS_BAD_CONFIG, "", "key %s has \"%.*s\"; %s", key->name,
-                      (int)(option.size < 80 ? option.size : 80), option.data, wrong);
-            goto fail;
-        }
-    }
+    memcpy(key->name, l.name.data, l.name.size);
+    memcpy(key->digest, l.digest, sizeof key->digest);
+    salt_make(l.tenant, key->salt);
+    key->requests.limit = l.requests_per_minute;
+    key->tokens.limit = l.tokens_per_minute;
+    key->concurrent = l.concurrent;
+    key->classes[ADMISSION_INTERACTIVE] = l.interactive;
+    key->classes[ADMISSION_BATCH] = l.batch;
+    key->admin = l.admin;
     key->requests.level = (double)key->requests.limit;
     key->tokens.level = (double)key->tokens.limit;
     return key;
-fail:
-    key_free(key);
-    return NULL;
 }
 
 // ---- the file ---------------------------------------------------------------------------------
@@ -208,8 +93,7 @@ static void list_free(api_key **items, size_t count)
 
 static status line_append(slice line, api_key **items, size_t *count, error *failure)
 {
-    slice rest = line, word;
-    if (!piece_take(&rest, " \t\r", &word) || word.data[0] == '#')
+    if (http_key_line_empty(line))
         return STATUS_OK;
     if (*count == KEYS_MAX)
         return error_set(failure, STATUS_BAD_CONFIG, "", "there are more than %d keys", KEYS_MAX);
@@ -293,27 +177,30 @@ static void key_drop(api_key *key)
         key_free(key);
 }
 
-// What the file says of a key that was there before; its counts stay.
-static void key_move(api_key *from, api_key *to)
+// What was used stays used; the time until now counts by the old limit.
+static void bucket_move(keys_bucket *old, keys_bucket *fresh, uint64_t now_us)
 {
-    double requests = to->requests.level, tokens = to->tokens.level;
-    bool limited_requests = to->requests.limit > 0, limited_tokens = to->tokens.limit > 0;
+    bucket_fill(old, now_us);
+    fresh->filled_us = now_us;
+    if (old->limit > 0 && old->level < fresh->level)
+        fresh->level = old->level;
+}
+
+// What the file says of a key that was there before; its counts stay.
+static void key_move(api_key *from, api_key *to, uint64_t now_us)
+{
     api_key kept = *to;
+    bucket_move(&kept.requests, &from->requests, now_us);
+    bucket_move(&kept.tokens, &from->tokens, now_us);
     *to = *from;
     to->running = kept.running;
     to->references = kept.references;
-    to->requests.filled_us = kept.requests.filled_us;
-    to->tokens.filled_us = kept.tokens.filled_us;
-    if (limited_requests && requests < to->requests.level)
-        to->requests.level = requests;
-    if (limited_tokens && tokens < to->tokens.level)
-        to->tokens.level = tokens;
     from->models = kept.models;
     from->model_count = kept.model_count;
     key_free(from);
 }
 
-static void list_take(keys *k, api_key **items, size_t count)
+static void list_take(keys *k, api_key **items, size_t count, uint64_t now_us)
 {
     for (size_t i = 0; i < k->count; i++) {
         api_key *old = k->items[i];
@@ -324,7 +211,7 @@ static void list_take(keys *k, api_key **items, size_t count)
             key_drop(old);
             continue;
         }
-        key_move(items[at], old);
+        key_move(items[at], old, now_us);
         items[at] = old;
     }
     free(k->items);
@@ -334,13 +221,13 @@ static void list_take(keys *k, api_key **items, size_t count)
         memcpy(k->digests[i], items[i]->digest, HTTP_DIGEST_SIZE);
 }
 
-status keys_read_again(keys *k, error *failure)
+status keys_read_again(keys *k, uint64_t now_us, error *failure)
 {
     api_key **items = NULL;
     size_t count = 0;
     status result = list_read(k->path, &items, &count, failure);
     if (result == STATUS_OK)
-        list_take(k, items, count);
+        list_take(k, items, count, now_us);
     return result;
 }
 
@@ -352,7 +239,7 @@ status keys_open(const char *path, keys **opened, error *failure)
         k->digests = calloc(KEYS_MAX, sizeof *k->digests);
     }
     status result = k && k->path && k->digests
-                        ? keys_read_again(k, failure)
+                        ? keys_read_again(k, 0, failure)
                         : error_set(failure, STATUS_NO_MEMORY, "", "no memory for the keys");
     if (result == STATUS_OK)
         *opened = k;
@@ -446,8 +333,9 @@ void keys_leave(api_key *key)
     key->running--;
 }
 
-keys_verdict keys_reserve(api_key *key, uint64_t tokens, uint64_t now_us)
+keys_verdict keys_reserve(api_key *key, uint64_t tokens, uint64_t now_us, uint64_t *reserved)
 {
+    *reserved = 0;
     if (key->tokens.limit == 0)
         return KEYS_ALLOWED;
     if (tokens > (uint64_t)key->tokens.limit)
@@ -456,6 +344,7 @@ keys_verdict keys_reserve(api_key *key, uint64_t tokens, uint64_t now_us)
     if (key->tokens.level < (double)tokens)
         return KEYS_TOKENS;
     key->tokens.level -= (double)tokens;
+    *reserved = tokens;
     return KEYS_ALLOWED;
 }
 

@@ -20,14 +20,12 @@
 // Everything here belongs to the router's loop.
 #pragma once
 
-#include "net/http_secret.h"
+#include "net/http_key_line.h"
 #include "router/admission.h"
 
 #include "base/status.h"
 
 #define KEYS_MAX 4096
-#define KEYS_NAME_MAX 64
-#define KEYS_MODELS_MAX 64
 
 // What fills to `limit` in a minute. limit 0: no limit.
 typedef struct keys_bucket {
@@ -38,7 +36,7 @@ typedef struct keys_bucket {
 
 // One key. It lives until its line is gone and nobody holds it any more.
 typedef struct api_key {
-    char name[KEYS_NAME_MAX + 1];
+    char name[HTTP_KEY_NAME_MAX + 1];
     uint8_t digest[HTTP_DIGEST_SIZE];
     uint8_t salt[16]; // of its tenant
     keys_bucket requests, tokens;
@@ -64,8 +62,9 @@ typedef enum keys_verdict {
 
 // STATUS_BAD_CONFIG names the file, the line and what would be right.
 status keys_open(const char *path, keys **opened, error *failure);
-// Keys that are still there by name keep their counts. A failure changes nothing.
-status keys_read_again(keys *k, error *failure);
+// Keys that are still there by name keep their counts: what was used of a limit stays used under
+// another one. A failure changes nothing.
+status keys_read_again(keys *k, uint64_t now_us, error *failure);
 void keys_close(keys *k); // NULL is allowed; nobody holds a key any more
 size_t keys_count(const keys *k);
 
@@ -79,8 +78,9 @@ void keys_release(api_key *key);
 // owed. keys_leave gives the place back.
 keys_verdict keys_enter(api_key *key, uint64_t now_us);
 void keys_leave(api_key *key);
-// Take `tokens` of a prompt; at the end, put right what was taken by what was used.
-keys_verdict keys_reserve(api_key *key, uint64_t tokens, uint64_t now_us);
+// Take `tokens` of a prompt: `reserved` of them, none where tokens are not limited. At the end, put
+// right what was taken by what was used; the limits may be others by then.
+keys_verdict keys_reserve(api_key *key, uint64_t tokens, uint64_t now_us, uint64_t *reserved);
 void keys_settle(api_key *key, uint64_t reserved, uint64_t used, uint64_t now_us);
 
 // How a bucket stands now.

@@ -2,7 +2,7 @@
 // is kept nowhere, to standard error, so that `penstock key NAME >>FILE` does what it says.
 #include "deploy/cli/cli.h"
 
-#include "net/http_secret.h"
+#include "net/http_key_line.h"
 
 #include <stdio.h>
 
@@ -11,9 +11,11 @@ int cli_key(const cli *c, const char *name, int count, char **arguments)
     (void)name;
     char secret[HTTP_SECRET_SIZE];
     uint8_t digest[HTTP_DIGEST_SIZE];
+    http_key_line unused;
+    error failure;
     buffer line = { 0 };
     for (int i = 0; i < count; i++) {
-        if (arguments[i][0] && !strpbrk(arguments[i], " \t\r\n#"))
+        if (arguments[i][0] && !strpbrk(arguments[i], " \t\r\n"))
             continue;
         fprintf(stderr, "penstock: \"%s\" cannot stand in a line of the keys' file\n",
                 arguments[i]);
@@ -26,6 +28,12 @@ int cli_key(const cli *c, const char *name, int count, char **arguments)
         buffer_printf(&line, "%02x", digest[i]);
     for (int i = 1; i < count; i++)
         buffer_printf(&line, " %s", arguments[i]);
+    // What the router would refuse is not printed: a line at fault would stand in its file.
+    if (http_key_line_parse(buffer_slice(&line), &unused, &failure) != STATUS_OK) {
+        fprintf(stderr, "penstock: %s\n", failure.text);
+        buffer_close(&line);
+        return 2;
+    }
     if (c->json) {
         json_t *answer =
             json_pack("{s:s,s:s,s:s}", "name", arguments[0], "key", secret, "line", line.data);

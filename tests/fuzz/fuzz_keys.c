@@ -34,15 +34,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
     CHECK(held);
     keys_take(held);
     text_write(bytes, size);
-    if (keys_read_again(k, &failure) == STATUS_OK) {
+    if (keys_read_again(k, 2, &failure) == STATUS_OK) {
         CHECK(keys_count(k) > 0 && keys_count(k) <= KEYS_MAX);
     } else {
         CHECK(failure.text[0] && failure.code != STATUS_OK);
         CHECK(keys_find(k, SLICE("abc")) == held);
     }
     keys_enter(held, 1);
-    keys_reserve(held, 5, 2);
-    keys_settle(held, 5, 7, 3);
+    uint64_t reserved;
+    keys_reserve(held, 5, 2, &reserved);
+    keys_settle(held, reserved, 7, 3);
     keys_close(k);
     keys_release(held);
     return 0;

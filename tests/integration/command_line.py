@@ -160,6 +160,15 @@ def a_key(folder):
     made = json.loads(run("key", "x", "--json").stdout)
     check(made["key"].startswith("psk-") and made["line"].startswith("x sha256:"), f"{made}")
     check("cannot stand in a line" in run("key", "two words", expect=2).stderr, "a name that is none")
+    for arguments, sentence in ((["n@me"], "a key's name is 1 to 64 of letters"), (["x" * 65], "a key's name is 1 to 64"), (["#x"], "a key's name is"),
+                                (["x", "requests_per_minute=0"], 'key x has "requests_per_minute=0"; it must be a whole number above 0'),
+                                (["x", "concurrent=-1"], "must be a whole number"), (["x", "concurrent=9e9"], "must be a whole number"),
+                                (["x", "tokens_per_minute"], "must be a whole number"), (["x", "tokens_per_hour=1"], "right is requests_per_minute="),
+                                (["x", "class=slow"], "right is interactive, batch"), (["x", "models=,"], "right is one to 64 models"),
+                                (["x", "tenant=a/b"], "right is 1 to 64"), (["x", "admin=yes"], "right is requests_per_minute="), (["x", "admin", ""], "cannot stand"),
+                                (["x", "admin", "concurrent=\n1"], "cannot stand")):
+        refused = run("key", *arguments, expect=2)
+        check(sentence in refused.stderr and refused.stderr.count("\n") <= 2 and refused.stdout == "", f"{arguments}: {refused}")
 
     class Keyed(FakeCluster):
         def request(self, method, where, body=None, headers=None, timeout=60):

@@ -166,12 +166,13 @@ static void tokens_are_reserved_settled_and_owed(void **state)
                      STATUS_OK);
     api_key *key = keys_find(opened, SLICE("one"));
     const uint64_t s = 1000000;
-    assert_int_equal(keys_reserve(key, 601, s), KEYS_TOO_LARGE);
-    assert_int_equal(keys_reserve(key, 400, s), KEYS_ALLOWED);
-    assert_int_equal(keys_reserve(key, 400, s), KEYS_TOKENS);
+    uint64_t reserved;
+    assert_int_equal(keys_reserve(key, 601, s, &reserved), KEYS_TOO_LARGE);
+    assert_int_equal(keys_reserve(key, 400, s, &reserved), KEYS_ALLOWED);
+    assert_int_equal(keys_reserve(key, 400, s, &reserved), KEYS_TOKENS);
     assert_true(keys_bucket_wait_s(&key->tokens, 400, s) == 20);
     keys_settle(key, 400, 0, s); // it never ran
-    assert_int_equal(keys_reserve(key, 100, s), KEYS_ALLOWED);
+    assert_int_equal(keys_reserve(key, 100, s, &reserved), KEYS_ALLOWED);
     keys_settle(key, 100, 1200, s); // a long answer
     assert_int_equal(keys_enter(key, s), KEYS_TOKENS);
     assert_int_equal(keys_enter(key, 60 * s), KEYS_TOKENS);
@@ -211,13 +212,13 @@ static void reading_again_keeps_counts_and_what_is_held(void **state)
     for (int i = 0; i < 3; i++)
         assert_int_equal(keys_enter(a, 1), KEYS_ALLOWED);
     write_text("nonsense\n");
-    assert_int_equal(keys_read_again(opened, &failure), STATUS_BAD_CONFIG);
+    assert_int_equal(keys_read_again(opened, 2, &failure), STATUS_BAD_CONFIG);
     assert_ptr_equal(keys_find(opened, SLICE("two")), b);
     // b is gone; a has another secret and a higher limit.
     snprintf(text, sizeof text, "c %s\na %s requests_per_minute=600 models=m\n", hash_of("three"),
              hash_of("four"));
     write_text(text);
-    assert_int_equal(keys_read_again(opened, &failure), STATUS_OK);
+    assert_int_equal(keys_read_again(opened, 2, &failure), STATUS_OK);
     assert_null(keys_find(opened, SLICE("one")));
     assert_null(keys_find(opened, SLICE("two")));
     assert_non_null(keys_find(opened, SLICE("three")));
@@ -233,6 +234,85 @@ static void reading_again_keeps_counts_and_what_is_held(void **state)
     keys_release(a);
 }
 
+static void reread(const char *format, const char *first, uint64_t now_us)
+{
+    char text[1024];
+    error failure = { 0 };
+    snprintf(text, sizeof text, format, first);
+    write_text(text);
+    if (keys_read_again(opened, now_us, &failure) != STATUS_OK)
+        fail_msg("%s", failure.text);
+}
+
+// What was used of a limit stays used under another one; time counts by the limit that held then.
+static void limits_that_change_keep_what_was_used(void **state)
+{
+    (void)state;
+    error failure;
+    const uint64_t s = 1000000;
+    uint64_t reserved;
+    assert_int_equal(lines_open("a %s tokens_per_minute=600\n", hash_of("one"), "", &failure), STATUS_OK);
+    api_key *key = keys_find(opened, SLICE("one"));
+    assert_int_equal(keys_reserve(key, 600, 10 * s, &reserved), KEYS_ALLOWED);
+    assert_int_equal(reserved, 600);
+    reread("a %s tokens_per_minute=6000\n", hash_of("one"), 40 * s);
+    assert_ptr_equal(keys_find(opened, SLICE("one")), key);
+    assert_true(keys_bucket_level(&key->tokens, 40 * s) == 300); // half a minute of 600
+    assert_true(keys_bucket_level(&key->tokens, 41 * s) == 400); // a second of 6000
+    reread("a %s tokens_per_minute=100\n", hash_of("one"), 41 * s);
+    assert_true(keys_bucket_level(&key->tokens, 41 * s) == 100);
+    // A debt goes along, and so does one that is settled after the change.
+    keys_settle(key, reserved, 1000, 41 * s);
+    assert_true(keys_bucket_level(&key->tokens, 41 * s) == -300);
+    reread("a %s tokens_per_minute=60\n", hash_of("one"), 41 * s);
+    assert_true(keys_bucket_level(&key->tokens, 41 * s) == -300);
+    // Begun without a limit, ended under one: nothing was taken, so nothing is given back.
+    reread("a %s\n", hash_of("one"), 50 * s);
+    assert_int_equal(keys_reserve(key, 500, 50 * s, &reserved), KEYS_ALLOWED);
+    assert_int_equal(reserved, 0);
+    reread("a %s tokens_per_minute=60\n", hash_of("one"), 50 * s);
+    keys_settle(key, reserved, 510, 50 * s);
+    assert_true(keys_bucket_level(&key->tokens, 50 * s) == 60 - 510);
+    // The other way round it costs nothing.
+    reread("a %s\n", hash_of("one"), 60 * s);
+    keys_settle(key, 10, 1000, 60 * s);
+    assert_int_equal(keys_enter(key, 60 * s), KEYS_ALLOWED);
+    keys_close(opened);
+}
+
+// Removed and named again while an old request runs: the new key knows nothing of it, and the old one
+// ends with its request. (The sanitizers see whether everything is freed.)
+static void a_key_that_comes_back_is_another_one(void **state)
+{
+    (void)state;
+    error failure;
+    assert_int_equal(lines_open("a %s concurrent=1\n", hash_of("one"), "", &failure), STATUS_OK);
+    api_key *old = keys_find(opened, SLICE("one"));
+    keys_take(old);
+    assert_int_equal(keys_enter(old, 1), KEYS_ALLOWED);
+    reread("b %s\n", hash_of("two"), 2);
+    assert_true(old->gone);
+    reread("a %s concurrent=1\n", hash_of("one"), 3);
+    api_key *fresh = keys_find(opened, SLICE("one"));
+    assert_ptr_not_equal(fresh, old);
+    assert_int_equal(fresh->running, 0);
+    assert_int_equal(keys_enter(fresh, 4), KEYS_ALLOWED);
+    keys_settle(old, 0, 9, 4);
+    keys_leave(old);
+    keys_release(old);
+    assert_int_equal(fresh->running, 1);
+    // Every key of many comes and goes.
+    char text[16384], *at = text;
+    for (int i = 0; i < 100; i++)
+        at += sprintf(at, "k%d sha256:%064d models=a,b tenant=t\n", i, i);
+    write_text(text);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(keys_read_again(opened, 5, &failure), STATUS_OK);
+        assert_int_equal(keys_count(opened), 100);
+    }
+    keys_close(opened);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -242,6 +322,8 @@ int main(void)
         cmocka_unit_test(tokens_are_reserved_settled_and_owed),
         cmocka_unit_test(a_tenant_is_a_name_on_every_router),
         cmocka_unit_test(reading_again_keeps_counts_and_what_is_held),
+        cmocka_unit_test(limits_that_change_keep_what_was_used),
+        cmocka_unit_test(a_key_that_comes_back_is_another_one),
     };
     return cmocka_run_group_tests(tests, file_make, file_remove);
 }
