@@ -179,12 +179,6 @@ void grammar_place_begin(grammar_place *p)
     p->state = p->machine->begin;
 }
 
-void grammar_place_copy(const grammar_place *from, grammar_place *to)
-{
-    CHECK(from->machine == to->machine);
-    to->state = from->state;
-}
-
 bool grammar_place_complete(grammar_place *p)
 {
     return p->state > STATE_DEAD && p->machine->space.states[p->state].complete;

@@ -6,8 +6,7 @@
 // remembers them with their masks, in memory that is taken when it is opened. A grammar_place is
 // where one text stands in it. A machine and its places belong to one thread.
 //
-// A place is small and its copy is cheap: to try tokens and come back, copy it before
-// (speculation). What is allowed depends on the text alone, never on what the machine remembers.
+// What is allowed depends on the text alone, never on what the machine remembers.
 //
 // How a mask is found: tokens that are plain characters (no quote, backslash or control character)
 // are kept by their length. Where a state takes any n plain characters, all such tokens of at most
@@ -36,11 +35,10 @@ void grammar_vocabulary_close(grammar_vocabulary *v);
 grammar_machine *grammar_machine_open(grammar *g, const grammar_vocabulary *v);
 void grammar_machine_close(grammar_machine *m); // after its places
 
-// At the beginning of the text, or where `from` is. NULL where memory is short.
+// At the beginning of the text. NULL where memory is short.
 grammar_place *grammar_place_open(grammar_machine *m);
 void grammar_place_close(grammar_place *p);
 void grammar_place_begin(grammar_place *p); // back to the beginning
-void grammar_place_copy(const grammar_place *from, grammar_place *to);
 
 // Go on by the bytes of a token; false, and nothing changes, where the grammar does not allow it.
 bool grammar_place_advance(grammar_place *p, int32_t token);

@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/random.h"
+#include "harness/grammar_places.h"
 #include "harness/places.h"
 
 #include <jansson.h>
@@ -56,7 +57,7 @@ static void compare(grammar_machine *m, grammar_place *p, const slice *tokens, s
         bool fine = false;
         if (tokens[i].size > 0) {
             way = grammar_place_open(m);
-            grammar_place_copy(p, way);
+            grammar_places_align(p, way);
             const int32_t looked = (int32_t)i;
             assert_int_equal(grammar_place_follows(p, &looked, 1), allowed(mask, i));
             fine = grammar_place_advance(way, looked);
@@ -162,7 +163,7 @@ static void a_look_at_tokens_changes_nothing(void **state)
         grammar_place *p = grammar_place_open(m), *way = grammar_place_open(m);
         for (uint64_t i = 0; i < 60; i++) {
             int32_t guess[8], fine = 0;
-            grammar_place_copy(p, way);
+            grammar_places_align(p, way);
             for (int32_t n = 0; n < 8; n++) {
                 const uint64_t *mask = grammar_place_mask(way, &words, &some);
                 uint64_t bits = random_mix((i * 8 + (uint64_t)n) * SOURCES + k);
