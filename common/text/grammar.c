@@ -203,6 +203,14 @@ grammar *grammar_hold(grammar *g)
     return g;
 }
 
+size_t grammar_size(const grammar *g)
+{
+    size_t size = sizeof *g;
+    for (const grammar_block *block = g->blocks; block; block = block->next)
+        size += sizeof *block + block->size;
+    return size;
+}
+
 void grammar_release(grammar *g)
 {
     if (!g || atomic_fetch_sub(&g->holders, 1) != 1)

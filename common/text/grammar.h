@@ -66,6 +66,7 @@ status grammar_compile(slice source, grammar **compiled, error *failure);
 // Holders are counted; the last release frees it. NULL is fine to release.
 grammar *grammar_hold(grammar *g);
 void grammar_release(grammar *g);
+size_t grammar_size(const grammar *g); // bytes that it takes
 
 typedef enum grammar_match {
     GRAMMAR_NO,       // no continuation of the text is in the grammar

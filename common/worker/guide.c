@@ -20,7 +20,9 @@ typedef struct guide_grammar {
     buffer source;
     int32_t users;
     atomic_int state;
-    grammar_machine *machine;
+    size_t bytes; // of source and grammar
+    grammar *compiled;
+    grammar_machine *machine; // the step thread's; NULL: no sequence has needed it
     status code;
     error failure;
 } guide_grammar;
@@ -33,8 +35,10 @@ struct guide {
 };
 
 struct guides {
-    const char *model;
+    gguf *model; // NULL: the vocabulary was read
     int64_t kept;
+    size_t bytes_max;
+    atomic_size_t bytes; // of all grammars
     guide_grammar *list;
     queue *waiting; // guide_grammar; the compiler thread pops
     atomic_bool ending;
@@ -48,32 +52,39 @@ struct guides {
 
 static status vocabulary_read(guides *g, error *failure)
 {
-    gguf *file = NULL;
     tokenizer *tokens = NULL;
     status result;
     if (g->vocabulary)
         return STATUS_OK;
-    TRY(gguf_open(g->model, &file, failure));
-    TRY(tokenizer_open(file, &tokens, failure));
-    TRY(grammar_vocabulary_of(tokens, &g->vocabulary));
+    TRY(tokenizer_open(g->model, &tokens, failure));
+    result = grammar_vocabulary_of(tokens, &g->vocabulary);
+    if (result != STATUS_OK) {
+        error_set(failure, result, "", "memory is short");
+        goto fail;
+    }
+    gguf_close(g->model);
+    g->model = NULL;
 fail:
     if (tokens)
         tokenizer_close(tokens);
-    if (file)
-        gguf_close(file);
     return result;
 }
 
 static status compile(guides *g, guide_grammar *x)
 {
-    grammar *compiled = NULL;
     status result;
     TRY(vocabulary_read(g, &x->failure));
-    TRY(grammar_compile(buffer_slice(&x->source), &compiled, &x->failure));
-    x->machine = grammar_machine_open(compiled, g->vocabulary);
-    result = x->machine ? STATUS_OK
-                        : error_set(&x->failure, STATUS_NO_MEMORY, "grammar", "memory is short");
-    grammar_release(compiled);
+    TRY(grammar_compile(buffer_slice(&x->source), &x->compiled, &x->failure));
+    size_t size = grammar_size(x->compiled);
+    if (atomic_fetch_add(&g->bytes, size) + size <= g->bytes_max) {
+        x->bytes += size;
+        return STATUS_OK;
+    }
+    atomic_fetch_sub(&g->bytes, size);
+    grammar_release(x->compiled);
+    x->compiled = NULL;
+    result = error_set(&x->failure, STATUS_NO_MEMORY, "",
+                       "it takes %zu bytes, for which other grammars leave no room", size);
 fail:
     if (result != STATUS_OK)
         error_prefix(&x->failure, "grammar");
@@ -97,20 +108,28 @@ static void *compiler_run(void *argument)
 
 // ---- the step thread ---------------------------------------------------------------------------
 
-status guides_open(const char *model, int64_t kept, guides **opened)
+status guides_open(const char *model, int64_t kept, uint64_t bytes_max, guides **opened,
+                   error *failure)
 {
+    status result = STATUS_OK;
     guides *g = calloc(1, sizeof *g);
-    if (!g)
-        return STATUS_NO_MEMORY;
-    g->model = model;
-    g->kept = kept;
-    status result = queue_open(WAITING_MAX, &g->waiting);
-    if (result != STATUS_OK) {
+    if (!g || queue_open(WAITING_MAX, &g->waiting) != STATUS_OK) {
         free(g);
-        return result;
+        return error_set(failure, STATUS_NO_MEMORY, "", "memory is short");
     }
+    g->kept = kept;
+    g->bytes_max = bytes_max;
+    TRY(gguf_open(model, &g->model, failure));
     *opened = g;
     return STATUS_OK;
+fail:
+    guides_close(g);
+    return result;
+}
+
+size_t guides_bytes(const guides *g)
+{
+    return atomic_load_explicit(&g->bytes, memory_order_relaxed);
 }
 
 static guide_state state_of(const guide_grammar *x)
@@ -118,9 +137,11 @@ static guide_state state_of(const guide_grammar *x)
     return (guide_state)atomic_load_explicit(&x->state, memory_order_acquire);
 }
 
-static void grammar_free(guide_grammar *x)
+static void grammar_free(guides *g, guide_grammar *x)
 {
+    atomic_fetch_sub(&g->bytes, x->bytes);
     grammar_machine_close(x->machine);
+    grammar_release(x->compiled);
     buffer_close(&x->source);
     free(x);
 }
@@ -136,12 +157,20 @@ void guides_close(guides *g)
     }
     while (g->list) {
         guide_grammar *next = g->list->next;
-        grammar_free(g->list);
+        grammar_free(g, g->list);
         g->list = next;
     }
     queue_close(g->waiting);
     grammar_vocabulary_close(g->vocabulary);
+    if (g->model)
+        gguf_close(g->model);
     free(g);
+}
+
+// Refused because of what other grammars took then: the same source may be fine now.
+static bool worth_another_try(const guide_grammar *x)
+{
+    return state_of(x) == GUIDE_REFUSED && status_must_act(x->code) != STATUS_OWNER_REQUEST;
 }
 
 // Unlink one that is known and put it in front.
@@ -149,7 +178,8 @@ static guide_grammar *find(guides *g, slice source, hash128 hash)
 {
     for (guide_grammar **link = &g->list; *link; link = &(*link)->next) {
         guide_grammar *x = *link;
-        if (!hash128_equal(x->hash, hash) || !slice_equal(buffer_slice(&x->source), source))
+        if (!hash128_equal(x->hash, hash) || !slice_equal(buffer_slice(&x->source), source) ||
+            worth_another_try(x))
             continue;
         *link = x->next;
         x->next = g->list;
@@ -158,8 +188,31 @@ static guide_grammar *find(guides *g, slice source, hash128 hash)
     return NULL;
 }
 
+// Let go of the unused beyond `kept`, or beyond half of the memory: those used longest ago.
+static void unused_drop(guides *g)
+{
+    int64_t unused = 0, kept = 0;
+    for (guide_grammar *x = g->list; x; x = x->next)
+        unused += x->users == 0 && state_of(x) != GUIDE_COMPILING;
+    kept = unused < g->kept ? unused : g->kept;
+    while (unused > 0 && (unused > kept || guides_bytes(g) > g->bytes_max / 2)) {
+        guide_grammar **last = NULL;
+        for (guide_grammar **link = &g->list; *link; link = &(*link)->next)
+            if ((*link)->users == 0 && state_of(*link) != GUIDE_COMPILING)
+                last = link;
+        guide_grammar *x = *last;
+        *last = x->next;
+        grammar_free(g, x);
+        unused--;
+    }
+}
+
 static guide_grammar *compile_begin(guides *g, slice source, hash128 hash)
 {
+    size_t size = sizeof(guide_grammar) + source.size;
+    unused_drop(g);
+    if (guides_bytes(g) + size > g->bytes_max)
+        return NULL;
     if (!g->started && pthread_create(&g->thread, NULL, compiler_run, g) != 0)
         return NULL;
     g->started = true;
@@ -168,28 +221,14 @@ static guide_grammar *compile_begin(guides *g, slice source, hash128 hash)
         return NULL;
     x->hash = hash;
     buffer_append_slice(&x->source, source);
+    x->bytes = size;
+    atomic_fetch_add(&g->bytes, x->bytes);
     if (x->source.overflow || queue_push(g->waiting, x) != STATUS_OK) {
-        grammar_free(x);
+        grammar_free(g, x);
         return NULL;
     }
     x->next = g->list;
     return g->list = x;
-}
-
-// Let go of the unused beyond `kept`, those used longest ago.
-static void unused_drop(guides *g)
-{
-    int64_t unused = 0;
-    for (guide_grammar **link = &g->list; *link;) {
-        guide_grammar *x = *link;
-        unused += x->users == 0;
-        if (x->users > 0 || unused <= g->kept || state_of(x) == GUIDE_COMPILING) {
-            link = &x->next;
-            continue;
-        }
-        *link = x->next;
-        grammar_free(x);
-    }
 }
 
 guide *guides_take(guides *g, slice source)
@@ -264,9 +303,12 @@ static bool place_mask(void *state, uint64_t *mask, int32_t words, bool *complet
 
 const sequence_guide *guide_begin(guide *use)
 {
+    guide_grammar *x = use->grammar;
     CHECK(guide_state_of(use) == GUIDE_READY);
-    if (!use->place)
-        use->place = grammar_place_open(use->grammar->machine);
+    if (!x->machine)
+        x->machine = grammar_machine_open(x->compiled, use->guides->vocabulary);
+    if (!use->place && x->machine)
+        use->place = grammar_place_open(x->machine);
     if (!use->place)
         return NULL;
     use->sequence = (sequence_guide){ .state = use->place,

@@ -24,6 +24,7 @@ enum {
     SPEC_PAGES,
     SPEC_PAGES_EVICTED,
     SPEC_SEQUENCES,
+    SPEC_GRAMMAR_BYTES,
     SPEC_REFUSALS,
     SPEC_FAILURES,
     SPEC_FALLBACKS,
@@ -66,6 +67,7 @@ static const metrics_spec specs[SPECS] = {
     [SPEC_PAGES] = { "penstock_worker_pages", METRICS_GAUGE, "Pages of the pool: free (also those of cached prefixes), held, quarantined.", { "state", NULL }, NULL, 0 },
     [SPEC_PAGES_EVICTED] = { "penstock_worker_pages_evicted_total", METRICS_COUNTER, "Cached pages of the pool that were given up for new ones.", { NULL }, NULL, 0 },
     [SPEC_SEQUENCES] = { "penstock_worker_sequences", METRICS_GAUGE, "Sequences in the batch, and tickets that wait: running, waiting.", { "state", NULL }, NULL, 0 },
+    [SPEC_GRAMMAR_BYTES] = { "penstock_worker_grammar_bytes", METRICS_GAUGE, "Sources and compiled grammars of tickets, waiting ones and those kept for tickets to come too.", { NULL }, NULL, 0 },
     [SPEC_REFUSALS] = { "penstock_worker_refusals_total", METRICS_COUNTER, "Tickets that were not taken, by the status that says why.", { "reason", NULL }, NULL, 0 },
     [SPEC_FAILURES] = { "penstock_worker_failures_total", METRICS_COUNTER, "Tickets that were taken and given up, by the status that says why.", { "reason", NULL }, NULL, 0 },
     [SPEC_FALLBACKS] = { "penstock_worker_fallbacks_total", METRICS_COUNTER, "Things done in a worse way than planned: recompute (handoff), preemption (pages), transport (slow), guesses (pages: the draft model had none for a sequence; failed: it drew nothing for one; stalled: it took too long for a guess, which was cut short).", { "kind", "reason", NULL }, NULL, 0 },
@@ -83,7 +85,7 @@ static const metrics_spec specs[SPECS] = {
 // clang-format on
 
 enum { PAGES_FREE, PAGES_HELD, PAGES_QUARANTINED, SEQUENCES_RUNNING, SEQUENCES_WAITING };
-enum { READY = SEQUENCES_WAITING + 1, GAUGES };
+enum { READY = SEQUENCES_WAITING + 1, GRAMMAR_BYTES, GAUGES };
 
 struct page {
     metrics *registry;
@@ -131,6 +133,7 @@ static void series_make(page *p)
     p->bytes_received = labelled(p, SPEC_HANDOFF_BYTES, "received");
     p->pairs_closed = metrics_series_of(p->registry, SPEC_PAIRS_CLOSED, NULL);
     p->gauges[READY] = metrics_series_of(p->registry, SPEC_READY, NULL);
+    p->gauges[GRAMMAR_BYTES] = metrics_series_of(p->registry, SPEC_GRAMMAR_BYTES, NULL);
 }
 
 // ---- routes; on the page's thread --------------------------------------------------------------
@@ -253,8 +256,10 @@ void page_observe(page *p, page_histogram histogram, double value)
     metrics_observe(p->histograms[histogram], value);
 }
 
-void page_show(page *p, const worker_state *state, const handoff_stats *stats)
+void page_show(page *p, const worker_state *state, const handoff_stats *stats,
+               size_t grammar_bytes)
 {
+    metrics_set(p->gauges[GRAMMAR_BYTES], (double)grammar_bytes);
     metrics_set(p->gauges[PAGES_FREE], (double)state->pages_free);
     metrics_set(p->gauges[PAGES_HELD], (double)state->pages_held);
     metrics_set(p->gauges[PAGES_QUARANTINED], (double)state->pages_quarantined);

@@ -46,7 +46,8 @@ void page_worker(page *p, worker *w);
 // Step thread; cheap.
 void page_count(page *p, page_counter counter, double amount);
 void page_observe(page *p, page_histogram histogram, double value);
-void page_show(page *p, const worker_state *state, const handoff_stats *stats);
+void page_show(page *p, const worker_state *state, const handoff_stats *stats,
+               size_t grammar_bytes);
 // Step thread, rare: a reason is a status's name or one of a few words of ours.
 void page_refused(page *p, status reason);
 void page_failed(page *p, status reason);

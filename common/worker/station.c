@@ -107,7 +107,7 @@ static status grammar_take(station *s, job *j, error *failure)
     j->guide = guides_take(s->guides, slice_of(j->message->ticket->grammar));
     return j->guide != NULL ? STATUS_OK
                             : error_set(failure, STATUS_OVERLOADED, "grammar",
-                                        "too many grammars wait to be compiled");
+                                        "the grammars of other tickets leave no room for one more");
 }
 
 void station_ticket(station *s, worker_event *event)

@@ -27,6 +27,7 @@ typedef struct station_settings {
     int64_t batch_patience_us; // then a batch ticket waits in one row with the interactive ones
     int64_t tokens;            // of prompts that routers may send ahead of their computation
     int64_t grammars;          // compiled ones kept for tickets to come
+    uint64_t grammar_bytes;    // of sources and compiled grammars, waiting ones too
 } station_settings;
 
 // What every worker's settings begin with. Sections: log.*, faults, worker.*, queue.*, engine.*,

@@ -97,7 +97,7 @@ static void publish(station *s)
     for (; s->slow_pairs < stats.slow_pairs; s->slow_pairs++)
         page_fallback(s->page, "transport", "slow");
     worker_publish(s->worker, &s->state);
-    page_show(s->page, &s->state, &stats);
+    page_show(s->page, &s->state, &stats, guides_bytes(s->guides));
 }
 
 // ---- a step ------------------------------------------------------------------------------------

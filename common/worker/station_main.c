@@ -26,6 +26,7 @@ static const config_key queue_keys[] = {
     { "queue.batch_patience", CONFIG_DURATION, AT(batch_patience_us), "5s", 0, 3.6e9, "", "Interactive tickets enter before those of the batch class that wait for less than this.", NULL },
     { "queue.tokens", CONFIG_INT, AT(tokens), "32768", 0, 1e12, "tokens", "Prompt tokens that routers may have sent here and that are not yet computed; 0: any number. A longer prompt is taken when there is nothing else to compute.", NULL },
     { "queue.grammars", CONFIG_INT, AT(grammars), "16", 0, 4096, "grammars", "Compiled grammars that stay for tickets to come, beside those in use; each takes little as a rule, and up to about 30 MiB.", NULL },
+    { "queue.grammar_bytes", CONFIG_BYTES, AT(grammar_bytes), "256MiB", 1048576, 1e12, "bytes", "Sources and compiled grammars of tickets, waiting ones too; a ticket whose grammar finds no room is refused.", NULL },
 };
 // clang-format on
 #undef AT
@@ -149,7 +150,8 @@ static status station_open(station *s, error *failure)
         TRY(s->role->open(s, failure));
     identity_fill(s);
     TRY(jobs_open(s, failure));
-    TRY(guides_open(s->config->engine.model, s->config->queue.grammars, &s->guides));
+    TRY(guides_open(s->config->engine.model, s->config->queue.grammars,
+                    s->config->queue.grammar_bytes, &s->guides, failure));
     TRY(handoff_start(s, failure));
     TRY(worker_open(&s->config->worker, &s->identity, &s->worker, failure));
     TRY(worker_begin(s->worker, failure));
