@@ -67,8 +67,7 @@ void dispatcher_retry(dispatcher *d, exchange *x, const char *reason, uint64_t c
     dispatcher_enqueue(d, x);
     log_warn("request", "%s attempt %u failed reason %s received %zu cause \"%s\"", x->id,
              x->attempt, reason, x->stream.received.count, x->last_failure.text);
-    router_metrics_add(d->router->metrics, ROUTER_METRIC_RETRIES, reason,
-                       exchange_model_name(x), 1);
+    router_metrics_add(d->router->metrics, ROUTER_METRIC_RETRIES, reason, exchange_model_name(x), 1);
     if (x->deaths >= (uint64_t)d->router->settings->poison_deaths) {
         log_error("request",
                   "%s is poison: workers died with it deaths %u prompt_tokens %zu last %s", x->id,
