@@ -1,5 +1,7 @@
 #include "decode_worker/speculate/speculation_private.h"
 
+#include "base/utf8.h"
+
 #include <math.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -70,6 +72,7 @@ static status model_drafter_open(speculation *p, const engine_settings *settings
     else
         snprintf(p->model_name, sizeof p->model_name, "%s",
                  draft_model_facts(p->model)->model_name);
+    utf8_make_printable(p->model_name); // it goes into messages, maybe cut
     p->stats.drafters[MODEL].draft = p->model_name;
     return STATUS_OK;
 }

@@ -40,10 +40,10 @@ extern const config_section speculation_config_section; // keys "speculate.*"
 // What became of one answer in one step.
 typedef enum guess_state {
     GUESS_ON,
-    GUESS_PROBING,  // guessed to see whether that pays again
-    GUESS_BELOW,    // off: the guess at hand is below break-even
-    GUESS_LOST,     // off: guesses seemed to pay, but of late they cost more than they brought
-    GUESS_LIMIT,    // off: the step would become longer than speculate.step allows
+    GUESS_PROBING, // guessed to see whether that pays again
+    GUESS_BELOW,   // off: the guess at hand is below break-even
+    GUESS_LOST,    // off: guesses seemed to pay, but of late they cost more than they brought
+    GUESS_LIMIT, // off: the step would become longer than its limit, or has its engine.draft_tokens
     GUESS_PROMPTS,  // off: the step had rows of prompts
     GUESS_NONE,     // off: there was no guess
     GUESS_MEASURES, // off: what a step takes without guesses is not known, or measured again

@@ -39,9 +39,9 @@ typedef struct guess_tale {
     double late[GUESS_STATES], soon[GUESS_STATES]; // about 1,000 and 32 steps
     double us, answers, tokens, gained;            // about 1,000
     acceptance outcomes[SPECULATION_DRAFTERS];
-    double expected[SPECULATION_DRAFTERS];    // alpha of what is offered; 0: nothing was
-    double below[SPECULATION_DRAFTERS];       // offers of about 32 steps that were below break-even
-    double below_alpha[SPECULATION_DRAFTERS]; // of these; 0: there were none
+    double expected[SPECULATION_DRAFTERS]; // alpha of what is offered; 0: nothing was
+    double used[SPECULATION_DRAFTERS], below[SPECULATION_DRAFTERS]; // offers, about 32 steps
+    double below_alpha[SPECULATION_DRAFTERS]; // of those below break-even; 0: there were none
     double below_us[SPECULATION_DRAFTERS];
 } guess_tale;
 

@@ -1,5 +1,7 @@
 #include "decode_worker/speculate/speculation_private.h"
 
+#include "base/utf8.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -9,6 +11,7 @@
 #define TOLD_OUTCOMES 1000   // that an alpha which is told remembers
 #define EXPECTED_OFFERS 32.0 // that the expected alpha is the mean of
 #define RULE_OF_THUMB 0.6    // the alpha from which others say that guessing pays
+#define SOURCE_MAX 40        // bytes of where guesses come from, with the NUL
 
 static const char *const state_names[GUESS_STATES] = {
     [GUESS_ON] = "on",         [GUESS_PROBING] = "probing",    [GUESS_BELOW] = "below_break_even",
@@ -49,7 +52,7 @@ void speculation_tell_prompts(speculation *p, const speculation_item *items, int
             tale_of(p, items[i].slot)->step[GUESS_PROMPTS]++;
 }
 
-// Whether more guesses would pay but for speculate.step or engine.draft_tokens.
+// Whether more guesses would pay but for the limit of the step or engine.draft_tokens.
 static bool is_limited(const speculation *p, const step_facts *facts)
 {
     int32_t chosen = 0, could = 0;
@@ -148,6 +151,7 @@ static void belows_note(speculation *p, double us)
             double *sum = &p->tales[c].below_us[d];
             *sum = on[c][d] > 0 ? 0 : *sum + (below[c][d] > 0 ? us : 0);
             keep(&p->tales[c].below[d], SOON_STEPS, below[c][d]);
+            keep(&p->tales[c].used[d], SOON_STEPS, on[c][d]);
         }
 }
 
@@ -259,7 +263,7 @@ static void decider_tell(const guess_tale *t, speculation_class *to)
         double alpha = to->now == GUESS_ON      ? d->alpha
                        : to->now == GUESS_BELOW ? t->below_alpha[i]
                                                 : d->expected;
-        double weight = to->now == GUESS_ON      ? d->outcomes * alpha
+        double weight = to->now == GUESS_ON      ? t->used[i]
                         : to->now == GUESS_BELOW ? t->below[i]
                                                  : alpha;
         if (weight <= most || alpha <= 0)
@@ -307,17 +311,19 @@ void speculation_stats_of(const speculation *p, speculation_stats *stats)
 
 // ---- words ------------------------------------------------------------------------------------
 
-static void source_name(const speculation_drafter *d, char text[64])
+// A cut may have gone through a letter, and a file's name is what somebody chose.
+static void source_name(const speculation_drafter *d, char text[SOURCE_MAX])
 {
-    if (d->draft[0] != '\0')
-        snprintf(text, 64, "%.48s", d->draft);
-    else
-        snprintf(text, 64, "%s", strcmp(d->name, "ngram") == 0 ? "its own text" : "past answers");
+    const char *words = d->draft[0] != '\0'             ? d->draft
+                        : strcmp(d->name, "ngram") == 0 ? "its own text"
+                                                        : "past answers";
+    snprintf(text, SOURCE_MAX, "%.*s", SOURCE_MAX - 1, words);
+    utf8_make_printable(text);
 }
 
 static void below_sentence(const speculation_class *c, int32_t batch, char *text)
 {
-    char source[64];
+    char source[SOURCE_MAX];
     source_name(&c->drafters[c->drafter], source);
     if (c->break_even >= 1)
         snprintf(text, SPECULATION_SENTENCE_MAX,
@@ -338,12 +344,14 @@ static void below_sentence(const speculation_class *c, int32_t batch, char *text
 
 static void on_sentence(const speculation_class *c, int32_t batch, char *text)
 {
-    char source[64];
+    char source[SOURCE_MAX];
+    bool few = c->alpha < c->break_even; // break-even is that of guesses for all answers
     source_name(&c->drafters[c->drafter], source);
     snprintf(text, SPECULATION_SENTENCE_MAX,
-             "on: alpha %.2f, %.2f needed at batch %d (guesses from %s); %.2f tokens a step, %.1f "
-             "tokens/s where it would be %.1f",
-             c->alpha, c->break_even, batch, source, c->tokens_per_step, c->tokens_per_s,
+             "on%s: alpha %.2f, %.2f needed%s at batch %d (guesses from %s); %.2f tokens a step, "
+             "%.1f tokens/s where it would be %.1f",
+             few ? " for the surest guesses" : "", c->alpha, c->break_even, few ? " for all" : "",
+             batch, source, c->tokens_per_step, c->tokens_per_s,
              fmax(0, c->tokens_per_s - c->gained_per_s));
 }
 
@@ -355,8 +363,9 @@ void speculation_class_sentence(const speculation_stats *stats, sequence_class c
         [GUESS_BELOW] = "off: guesses would cost more than they bring",
         [GUESS_LOST] = "off: guesses seemed to pay, but of late steps with them brought less than "
                        "steps without; they are tried again soon",
-        [GUESS_LIMIT] = "off: guesses would pay, but a step would take longer than speculate.step "
-                        "allows, or engine.draft_tokens are guessed already",
+        [GUESS_LIMIT] = "off: guesses would pay, but a step would take longer than "
+                        "speculate.step or speculate.step_batch allows, or engine.draft_tokens "
+                        "are guessed already",
         [GUESS_PROMPTS] = "off for now: prompts are computed in the same steps, and beside them "
                           "nothing is guessed",
         [GUESS_NONE] = "off: nothing in the texts so far tells what comes next",

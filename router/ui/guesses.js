@@ -75,7 +75,9 @@ function whyOn(g) {
   const plain = g.tokens - g.gained, more = plain > 0 ? g.gained / plain : 0;
   const grows = `An answer grows by ${g.perStep.toFixed(1)} tokens a step instead of 1`;
   const speed = more > .005 ? `: ${rate(g.tokens)} tokens/s where there would be ${rate(plain)} (+${percent(more)}).` : '.';
-  return `${of100(g.alpha)} guessed tokens are right, and ${of100(g.needed)} are enough with ${plural(g.batch, 'answer')} in a step. ${grows}${speed}`;
+  const right = `${of100(g.alpha)} guessed tokens are right`, answers = `with ${plural(g.batch, 'answer')} in a step`;
+  return g.alpha >= g.needed ? `${right}, and ${of100(g.needed)} are enough ${answers}. ${grows}${speed}`
+    : `${right}. ${answers.replace('w', 'W')} ${of100(g.needed)} would have to be if all were guessed for, so only the surest guesses are used. ${grows}${speed}`;
 }
 
 function whyBelow(g) {

@@ -9,6 +9,8 @@
 #include <setjmp.h>
 #include <cmocka.h>
 
+#include "base/utf8.h"
+
 #include "speculation_fixture.h"
 
 static void b071_answers_are_the_same_with_every_drafter(void **state)
@@ -128,6 +130,9 @@ static void its_sentences_say_why(void **state)
         { 0.72, 0.71, GUESS_PROMPTS,
           "off for now: prompts are computed in the same steps, and beside them nothing is "
           "guessed" },
+        { 0.61, 0.71, GUESS_ON,
+          "on for the surest guesses: alpha 0.61, 0.71 needed for all at batch 16 (guesses from "
+          "small); 2.50 tokens a step, 40.0 tokens/s where it would be 25.0" },
         { 0.81, 0.71, GUESS_ON,
           "on: alpha 0.81, 0.71 needed at batch 16 (guesses from small); 2.50 tokens a step, 40.0 "
           "tokens/s where it would be 25.0" },
@@ -141,6 +146,13 @@ static void its_sentences_say_why(void **state)
         c->gained_per_s = 15;
         speculation_class_sentence(&s, SEQUENCE_BATCH, text);
         assert_string_equal(text, cases[i].sentence);
+    }
+    // A name that is cut within a letter.
+    c->drafters[2].draft = "xäääääääääääääääääääääääääää";
+    speculation_class_sentence(&s, SEQUENCE_BATCH, text);
+    for (size_t at = 0, size; text[at] != '\0'; at += size) {
+        size = utf8_sequence_size(text + at, strlen(text + at));
+        assert_true(size > 0);
     }
     for (int k = 0; k < GUESS_STATES; k++)
         assert_true(strlen(guess_state_name((guess_state)k)) < 24);
