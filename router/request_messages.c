@@ -34,9 +34,9 @@ static const char *const kept[] = {
 
 // Members that are read here, and those that change nothing.
 static const char *const read_here[] = {
-    "messages",      "system",        "stop_sequences", "tools",
-    "tool_choice",   "thinking",      "output_format",  "output_config",
-    "cache_control", "inference_geo", "speed",          "user_profile_id",
+    "messages", "system",          "stop_sequences", "tools",         "tool_choice",
+    "thinking", "output_format",   "output_config",  "cache_control", "inference_geo",
+    "speed",    "user_profile_id", "diagnostics",
 };
 
 // What would change the answer and is not offered.

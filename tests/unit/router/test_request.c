@@ -209,6 +209,49 @@ static void every_body_is_understood_or_refused_by_name(void **state)
     bodies_expect(cases, sizeof cases / sizeof *cases);
 }
 
+// The members of the APIs' references: each is in a table here, so none is counted as unknown.
+static void every_documented_field_is_known(void **state)
+{
+    (void)state;
+    static const struct {
+        request_kind kind;
+        const char *body, *fields; // beside those of the body
+    } references[] = {
+        { M, H,
+          "audio frequency_penalty function_call functions logit_bias logprobs "
+          "max_completion_tokens max_tokens metadata modalities moderation n parallel_tool_calls "
+          "prediction presence_penalty prompt_cache_key prompt_cache_options "
+          "prompt_cache_retention reasoning_effort response_format safety_identifier seed "
+          "service_tier stop store stream stream_options temperature tool_choice tools "
+          "top_logprobs top_p user verbosity web_search_options" },
+        { C, P,
+          "best_of echo frequency_penalty logit_bias logprobs max_tokens n presence_penalty seed "
+          "stop stream stream_options suffix temperature top_p user" },
+        { A, T,
+          "cache_control container context_management diagnostics inference_geo mcp_servers "
+          "metadata output_config output_format service_tier speed stop_sequences stream system "
+          "temperature thinking tool_choice tools top_k top_p user_profile_id" },
+    };
+    for (size_t i = 0; i < sizeof references / sizeof *references; i++) {
+        buffer body = { 0 };
+        request r = { 0 };
+        error failure;
+        buffer_append_text(&body, references[i].body);
+        for (const char *name = references[i].fields; *name;) {
+            size_t size = strcspn(name, " ");
+            buffer_printf(&body, ",\"%.*s\":null", (int)size, name);
+            name += size + strspn(name + size, " ");
+        }
+        buffer_append_text(&body, ",\"nobody_documents_this\":null}");
+        status result = fixture_parse(references[i].kind, buffer_slice(&body), 2048, &r, &failure);
+        if (result != STATUS_OK || r.unknown_fields != 1)
+            fail_msg("%s: %s, %zu unknown", references[i].fields, status_name(result),
+                     r.unknown_fields);
+        request_close(&r);
+        buffer_close(&body);
+    }
+}
+
 static void b060_borders_of_sampling_are_taken_or_refused_by_name(void **state)
 {
     (void)state;
@@ -409,6 +452,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_body_is_understood_or_refused_by_name),
+        cmocka_unit_test(every_documented_field_is_known),
         cmocka_unit_test(nesting_has_a_limit_before_anything_recurses),
         cmocka_unit_test(an_overflow_of_the_context_has_the_wording_that_clients_parse),
         cmocka_unit_test(fields_arrive_with_their_values),
