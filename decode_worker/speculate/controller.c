@@ -45,6 +45,7 @@ void acceptance_interval(const acceptance *a, double *low, double *high)
 // ---- cost -------------------------------------------------------------------------------------
 
 #define COST_MEMORY 32 // measurements that a point remembers
+#define COST_KNOWN 4   // that say what a step takes: one alone may have been slow
 
 // The nearest curve that never falls, by weight: neighbours that fall are pooled until none does
 // (Ayer et al. 1955, "An empirical distribution function for sampling with incomplete
@@ -99,10 +100,10 @@ double cost_curve_count(const cost_curve *c, int32_t rows)
 
 bool cost_curve_knows(const cost_curve *c, int32_t rows)
 {
-    if (rows > COST_ROWS_MAX)
-        return true;
-    int32_t above = point_near(c, rows, 1), below = point_near(c, rows, -1);
-    return (above > 0 && above - rows <= rows / 8) || (below > 0 && rows - below <= rows / 8);
+    double count = 0;
+    for (int32_t i = rows - rows / 16; i <= rows + rows / 16 && i <= COST_ROWS_MAX; i++)
+        count += i > 0 ? c->count[i] : 0;
+    return rows > COST_ROWS_MAX || count >= COST_KNOWN;
 }
 
 int32_t cost_curve_reach(const cost_curve *c, int32_t rows)
@@ -272,6 +273,31 @@ double controller_choose(const cost_curve *c, const step_facts *step, offer *off
             offers[i].chosen = x.taken[i];
     }
     return found ? best : 1;
+}
+
+static int32_t widened(const offer *o, int32_t times)
+{
+    int64_t all = (int64_t)o->chosen * times;
+    return all < o->count ? (int32_t)all : o->count;
+}
+
+bool controller_widen(const cost_curve *c, const step_facts *step, offer *offers, int32_t count)
+{
+    int32_t times = 1, rows, last, reach = cost_curve_reach(c, step->rows);
+    rows = 0;
+    do {
+        last = rows;
+        rows = step->rows;
+        times *= 2;
+        for (int32_t i = 0; i < count; i++)
+            rows += widened(&offers[i], times);
+    } while (rows > last && cost_curve_knows(c, rows));
+    if (rows == last || rows > step->rows + step->room || rows > reach ||
+        (step->limit_us > 0 && cost_curve_us(c, rows) + step->fixed_us > step->limit_us))
+        return false;
+    for (int32_t i = 0; i < count; i++)
+        offers[i].chosen = widened(&offers[i], times);
+    return true;
 }
 
 double controller_gain(const cost_curve *c, const step_facts *step, const offer *o)

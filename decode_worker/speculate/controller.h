@@ -51,7 +51,7 @@ typedef struct cost_curve {
 void cost_curve_add(cost_curve *c, int32_t rows, double us);
 // How many measurements stand behind a step of exactly so many rows.
 double cost_curve_count(const cost_curve *c, int32_t rows);
-// Whether a step of about so many rows (an eighth more or less) was measured.
+// Whether steps of about so many rows (a sixteenth more or less) were measured a few times.
 bool cost_curve_knows(const cost_curve *c, int32_t rows);
 // How many rows a step of `rows` rows may be widened to at most: an eighth beyond it, or twice as
 // far as the widest measured step is beyond it. Costs farther out are guesses, and a crowd that
@@ -129,6 +129,11 @@ double controller_gain(const cost_curve *c, const step_facts *step, const offer 
 // Choose `chosen` of each offer so that tokens per second of the step are highest. Returns the
 // predicted gain: 1 where nothing was chosen.
 double controller_choose(const cost_curve *c, const step_facts *step, offer *offers, int32_t count);
+
+// Multiply what was chosen to the next power of two, as far as offers and limits allow, of which it
+// is not known what so many rows cost: the best number may lie beyond a few that do not pay. False:
+// it is known, and nothing changes.
+bool controller_widen(const cost_curve *c, const step_facts *step, offer *offers, int32_t count);
 
 // The alpha from which g guesses for each sequence of the step gain as much as the margin asks:
 // break-even. 1 where none does, 0 where the cost is unknown.

@@ -7,7 +7,8 @@
 // class, temperature (0, up to 0.7, above) and batch (1, 2 to 7, above), and for each sequence; the
 // time of a step by its rows is learned from the steps without prompts. Beside prompts nothing is
 // guessed: their rows use what guesses would. Where guessing does not pay it stops, and now and
-// then a step probes whether it does again; what that costs is bounded (allowance).
+// then a step probes whether it does again; what that costs is bounded (allowance). A sequence is
+// offered few tokens until some were right.
 //
 // No answer depends on any of this (engine_sequence_draft). Step thread; memory is taken at open,
 // and by slots when they are first used.

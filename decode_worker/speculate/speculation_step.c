@@ -23,6 +23,8 @@ static const double priors[DRAFT_BANDS] = { 0.3, 0.5, 0.65, 0.8 };
 #define MODEL_PRIOR 0.65
 #define CREDIT 0.5       // of what is missing to certainty
 #define CREDIT_GUESSES 6 // over which it is used up
+#define START_TOKENS 3   // offered of a sequence of which no guess was right yet
+#define START_TIMES 4    // more for each right token of late
 #define OTHERS 6.0       // outcomes of its own that what is known of others weighs at first
 #define OTHERS_LEAST 2.0 // and at last
 
@@ -64,6 +66,15 @@ static double alpha_of(const speculation *p, const guess_offer *o, int drafter)
     // What others teach counts less with every guess of its own: a text may turn.
     double weight = fmax(OTHERS / (1 + s->guesses[at] / OTHERS), OTHERS_LEAST);
     return acceptance_alpha(&s->bands[at], alpha, weight);
+}
+
+// How many tokens of a drafter a sequence may be offered: few until some were right. A text that
+// cannot be guessed shows that at the price of few rows.
+static int32_t count_of(const speculation *p, const guess_offer *o, int drafter, int32_t could)
+{
+    const acceptance *own = &p->slots[o->item.slot].bands[slot_band(drafter, o->draft.band)];
+    double most = START_TOKENS + START_TIMES * own->accepted;
+    return could < most ? could : (int32_t)most;
 }
 
 // The best guess from texts for one sequence. Returns its alpha.
@@ -124,6 +135,16 @@ static void probe(speculation *p, const step_facts *facts)
     }
 }
 
+// Where it is on, it is tried what twice as many guesses cost, as rarely.
+static void widen(speculation *p, const step_facts *facts)
+{
+    int64_t percent = p->settings->probe_percent;
+    if (percent == 0 || ++p->since_probe < 100 / (uint64_t)percent || p->allowance.steps <= 0)
+        return;
+    if (controller_widen(&p->cost, facts, p->offers, p->step_count))
+        p->since_probe = 0;
+}
+
 // Steps that the small model's catching up with a sequence takes before its first guess.
 static double shadow_late(const speculation *p, const step_facts *facts, const guess_offer *o)
 {
@@ -145,22 +166,22 @@ static offer offer_make(speculation *p, guess_offer *o, const step_facts *facts)
     if (o->item.slot < 0)
         return text;
     text.alpha = guess_text(p, o);
-    text.count = o->could = o->drafter >= 0 ? o->draft.count : 0;
+    o->could = o->drafter >= 0 ? o->draft.count : 0;
     o->lost = ledger_loses(ledger_of(p, false, facts->rows));
-    if (o->lost)
-        text.count = 0;
+    if (o->drafter >= 0 && !o->lost)
+        text.count = count_of(p, o, o->drafter, o->could);
     if (!p->model || !draft_model_ready(p->model, o->item.slot))
         return text;
     guess_offer other = { .item = o->item };
     model.alpha = alpha_of(p, &other, MODEL);
-    model.count = (int32_t)p->settings->tokens;
+    model.count = count_of(p, &other, MODEL, (int32_t)p->settings->tokens);
     double late = shadow_late(p, facts, o), gain = controller_gain(&p->cost, facts, &model);
     bool lost = ledger_loses(ledger_of(p, true, facts->rows));
     bool loses = lost || late > PAY_BACK * (gain - 1);
     if (text.count > 0 && (loses || controller_gain(&p->cost, facts, &text) >= gain))
         return text;
     o->drafter = MODEL;
-    o->could = model.count;
+    o->could = (int32_t)p->settings->tokens;
     o->lost = lost;
     o->dear = late > p->allowance.steps;
     model.count = loses ? 0 : model.count;
@@ -305,6 +326,8 @@ void speculation_guess(speculation *p, engine *e, const speculation_item *items,
         offers_fix(p);
     else if (!plain && p->stats.gain <= 1)
         probe(p, &facts);
+    else if (!plain)
+        widen(p, &facts);
     model_guess(p);
     drafts_give(p, e);
     speculation_tell_step(p, &facts, plain);

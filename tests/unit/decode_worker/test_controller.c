@@ -179,6 +179,136 @@ static void the_choice_is_the_best_of_all(void **state)
     }
 }
 
+// ---- on line ----------------------------------------------------------------------------------
+
+// A worker of `rows` sequences whose drafter is right with a set chance.
+typedef struct world {
+    double alpha;
+    int32_t rows;
+    double row_us, block_us; // of a further row, and of each further block of 8 beyond it
+    double draft_us;         // of a round
+} world;
+
+#define GUESSES_MOST 8
+#define ROWS_MOST 8
+
+static double world_step_us(const world *w, int32_t rows)
+{
+    double us = 1000 + w->row_us * rows + w->block_us * ((rows - 1) / 8);
+    return us * (0.95 + 0.1 * unit());
+}
+
+// A step with g[i] guesses for each sequence. Returns its tokens.
+static double world_step(const world *w, const int32_t *g, double *us, int32_t *all,
+                         acceptance *learned)
+{
+    int32_t tokens = 0, rounds = 0;
+    *all = 0;
+    for (int32_t i = 0; i < w->rows; i++) {
+        int32_t accepted = 0;
+        while (accepted < g[i] && unit() < w->alpha)
+            accepted++;
+        acceptance_add(learned, g[i], accepted);
+        tokens += 1 + accepted;
+        *all += g[i];
+        rounds = g[i] > rounds ? g[i] : rounds;
+    }
+    *us = world_step_us(w, w->rows + *all) + rounds * w->draft_us;
+    return tokens;
+}
+
+// Tokens per microsecond of a fixed number of guesses.
+static double world_measure(const world *w, int32_t g)
+{
+    acceptance nobody = acceptance_begin(10);
+    double tokens = 0, us = 0, step_us;
+    int32_t each[ROWS_MOST], all;
+    for (int32_t i = 0; i < w->rows; i++)
+        each[i] = g;
+    for (int i = 0; i < 4000; i++) {
+        tokens += world_step(w, each, &step_us, &all, &nobody);
+        us += step_us;
+    }
+    return tokens / us;
+}
+
+// What the controller chooses in step i, of which some are plain and, while it is off, some are
+// probes.
+static void world_choose(const world *w, const cost_curve *cost, const step_facts *step,
+                         const acceptance *learned, int i, int32_t *g)
+{
+    offer offers[ROWS_MOST];
+    for (int32_t k = 0; k < w->rows; k++)
+        offers[k] = (offer){ .alpha = acceptance_alpha(learned, 0.5, 4),
+                             .count = GUESSES_MOST,
+                             .drafted = true };
+    double gain = i % 64 == 0 ? 1 : controller_choose(cost, step, offers, w->rows);
+    if (gain > 1 && i % 50 == 7)
+        controller_widen(cost, step, offers, w->rows);
+    for (int32_t k = 0; k < w->rows; k++)
+        g[k] = i % 64 == 0 ? 0 : offers[k].chosen;
+    if (gain <= 1 && i % 50 == 7)
+        g[i / 200 % w->rows] = 1 << i / 50 % 4;
+}
+
+// The controller learns alpha and costs from the steps alone. Returns its mean number of guesses
+// and its rate when it has learned.
+static double world_control(const world *w, double *rate)
+{
+    cost_curve cost = { 0 }, rounds = { 0 };
+    acceptance learned = acceptance_begin(4000);
+    double tokens = 0, us = 0, guesses = 0, steps = 0;
+    step_facts step = { .rows = w->rows, .room = 64, .draft = &rounds };
+    cost_curve_add(&rounds, 1, w->draft_us);
+    cost_curve_add(&rounds, ROWS_MOST, w->draft_us);
+    for (int i = 0; i < 6000; i++) {
+        int32_t g[ROWS_MOST], all;
+        double step_us;
+        world_choose(w, &cost, &step, &learned, i, g);
+        double drawn = world_step(w, g, &step_us, &all, &learned);
+        int32_t most = 0;
+        for (int32_t k = 0; k < w->rows; k++)
+            most = g[k] > most ? g[k] : most;
+        cost_curve_add(&cost, w->rows + all, step_us - most * w->draft_us);
+        if (i < 3000 || i % 64 == 0)
+            continue;
+        tokens += drawn;
+        us += step_us;
+        guesses += (double)all / w->rows;
+        steps++;
+    }
+    *rate = tokens / us;
+    return guesses / steps;
+}
+
+// The best number is found by measuring each. Where the top is flat, being within 5 % of it counts.
+static void the_number_is_within_one_of_the_best_measured(void **state)
+{
+    (void)state;
+    random_state = seed_choose() << 32;
+    for (int i = 0; i < 24; i++) {
+        world w = { .alpha = 0.25 + 0.7 * unit(),
+                    .rows = i % 3 == 0 ? 1 : 1 + (int32_t)(6 * unit()),
+                    .row_us = 150 * unit(),
+                    .block_us = i % 2 ? 300 * unit() : 0,
+                    .draft_us = i % 4 == 0 ? 1 : 300 * unit() };
+        double best = 0, rate;
+        int32_t best_g = 0;
+        for (int32_t g = 0; g <= GUESSES_MOST; g++) {
+            double measured = world_measure(&w, g);
+            if (measured > best) {
+                best = measured;
+                best_g = g;
+            }
+        }
+        double mean = world_control(&w, &rate);
+        if (fabs(mean - best_g) > 1 && rate < 0.95 * best)
+            fail_msg("alpha %.2f, %d rows of %.0f us, blocks %.0f us, rounds %.0f us: %.2f guesses "
+                     "gain %.5f, the best are %d with %.5f",
+                     w.alpha, w.rows, w.row_us, w.block_us, w.draft_us, mean, rate, best_g, best);
+    }
+}
+
 static void nothing_is_guessed_below_break_even(void **state)
 {
     (void)state;
@@ -225,6 +355,7 @@ int main(void)
         cmocka_unit_test(a_curve_goes_through_its_points_and_never_falls),
         cmocka_unit_test(what_is_tried_is_near_what_is_known),
         cmocka_unit_test(the_choice_is_the_best_of_all),
+        cmocka_unit_test(the_number_is_within_one_of_the_best_measured),
         cmocka_unit_test(nothing_is_guessed_below_break_even),
         cmocka_unit_test(an_unknown_cost_means_no_guess),
     };

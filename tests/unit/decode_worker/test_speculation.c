@@ -34,6 +34,7 @@ static void what_it_counts_adds_up(void **state)
     worker w = worker_begin("suffix", 24);
     speculation_stats s;
     run runs[CROWD];
+    w.settings.fixed = 8;
     worker_open(&w);
     for (int round = 0; round < 6; round++)
         serve(&w, f->requests, 1, runs);
@@ -164,6 +165,7 @@ static void an_answer_that_was_given_before_takes_fewer_steps(void **state)
     worker w = worker_begin("suffix", 24);
     run r;
     speculation_stats first, last;
+    w.settings.fixed = 8;
     worker_open(&w);
     serve(&w, f->requests + 1, 1, &r);
     speculation_stats_of(w.speculation, &first);
