@@ -6,7 +6,9 @@
 // same noise and a guess is right wherever the small model's choice is the large one's. The
 // shadow's prompt is computed piece by piece, while a seat waits for its pages or between steps;
 // until then, and where no page is left for it, the sequence has no guesses from here. Before each
-// guess the shadow is rewound to what the sequence really drew. Step thread.
+// guess the shadow is rewound to what the sequence really drew; one that is more than a piece
+// behind takes that in like a prompt. Nobody's answer waits for a shadow: one that draws nothing
+// is dropped, and guesses that take far longer than usual are cut short. Step thread.
 #pragma once
 
 #include "decode_worker/speculate/controller.h"
@@ -48,7 +50,7 @@ typedef struct draft_request {
     const int32_t *tokens; // of the sequence so far
     int32_t count;
     int32_t limit; // tokens wanted, at most DRAFT_MAX
-    draft *guess;  // filled; fewer tokens where the shadow ends
+    draft *guess;  // filled; fewer tokens where the shadow ends or is far behind, or time is out
 } draft_request;
 
 // Guess for several sequences together: as many steps of the small model as the largest limit.
