@@ -238,58 +238,55 @@ static speculation *worker_new(bench *b, const speculation_settings *settings,
     return s;
 }
 
-static bool case_serve(bench *b, const speculate_work *work, const char *drafter, int fixed,
-                       speculate_row *row)
+// Serve a row's case once more, by a new worker.
+static bool case_serve(bench *b, const speculate_work *work, const speculate_row *row,
+                       speculate_pair *all)
 {
-    speculation_settings settings = { .drafter = (char *)drafter,
+    speculation_settings settings = { .drafter = (char *)row->drafter,
                                       .model = b->o.draft ? (char *)b->o.draft : "",
                                       .layers = b->o.layers,
                                       .kv_bytes = 512 << 20,
                                       .prompt_tokens = 64,
-                                      .tokens = fixed > 0 ? fixed : 16,
+                                      .tokens = row->fixed > 0 ? row->fixed : 16,
                                       .probe_percent = b->o.probe,
-                                      .fixed = fixed,
+                                      .fixed = row->fixed,
                                       .step_us = 20000,
                                       .step_batch_us = 100000,
                                       .memory_tokens = 131072 };
-    speculate_pair all = { 0 };
-    for (int i = 0; i < b->o.repeats; i++) {
-        speculation *s = worker_new(b, &settings, work);
-        if (!s)
-            return false;
-        speculate_serve_pair(b->engine, s, work, &all);
-        speculation_close(s);
-        if (all.with.text != all.without.text) {
-            fprintf(stderr, "penstock-bench speculate: %s: the text with guesses is another one\n",
-                    row->name);
-            return false;
-        }
-    }
-    speculate_row_fill(row, &all);
-    return true;
+    speculation *s = worker_new(b, &settings, work);
+    if (!s)
+        return false;
+    speculate_serve_pair(b->engine, s, work, all);
+    speculation_close(s);
+    if (all->with.text != all->without.text)
+        fprintf(stderr, "penstock-bench speculate: %s: the text with guesses is another one\n",
+                row->name);
+    return all->with.text == all->without.text;
 }
 
 // A drafter at one batch and temperature: as the controller chooses, then with each fixed number,
-// then the best of them.
+// then the best of them. Repeats are of all of these in turn: the machine may change meanwhile.
 static bool drafter_run(bench *b, const speculate_work *work, const char *drafter)
 {
     speculate_row *rows = &b->rows[b->row_count];
-    int count = 0;
-    if (b->row_count + b->o.fixed_count >= ROWS_MAX) {
+    speculate_pair pairs[LIST_MAX + 1] = { 0 };
+    int count = 1 + b->o.fixed_count;
+    if (b->row_count + count > ROWS_MAX) {
         fprintf(stderr, "penstock-bench speculate: more than %d rows\n", ROWS_MAX);
         return false;
     }
-    for (int i = -1; i < b->o.fixed_count; i++) {
-        speculate_row *row = &rows[count];
-        *row = (speculate_row){ .name = work->prompt_count == 1 ? work->prompts->name : "all",
-                                .drafter = drafter,
-                                .batch = work->batch,
-                                .temperature = work->temperature,
-                                .fixed = i < 0 ? 0 : b->o.fixed[i] };
-        if (!case_serve(b, work, drafter, row->fixed, row))
+    for (int i = 0; i < count; i++)
+        rows[i] = (speculate_row){ .name = work->prompt_count == 1 ? work->prompts->name : "all",
+                                   .drafter = drafter,
+                                   .batch = work->batch,
+                                   .temperature = work->temperature,
+                                   .fixed = i == 0 ? 0 : b->o.fixed[i - 1] };
+    for (int i = 0; i < count * b->o.repeats; i++)
+        if (!case_serve(b, work, &rows[i % count], &pairs[i % count]))
             return false;
-        speculate_row_print(row, b->o.json);
-        count++;
+    for (int i = 0; i < count; i++) {
+        speculate_row_fill(&rows[i], &pairs[i]);
+        speculate_row_print(&rows[i], b->o.json);
     }
     speculate_best_print(rows, count, b->o.json);
     b->row_count += count;

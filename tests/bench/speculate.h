@@ -76,7 +76,8 @@ void speculate_row_fill(speculate_row *row, const speculate_pair *pair);
 void speculate_heads_print(void);
 void speculate_row_print(const speculate_row *row, bool json);
 // rows[0] is the controller's, the others are of fixed numbers: which of these gained most, and
-// whether the controller's mean is within one of it. Nothing where there are no others.
+// whether the controller's mean is within one of it, or of one whose gain is within the standard
+// error of the best. Nothing where there are no others.
 void speculate_best_print(const speculate_row *rows, int count, bool json);
 
 // The rows as a picture: gain by the number of guesses, an SVG file (chart.h). Rows of one case lie

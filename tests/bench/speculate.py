@@ -15,7 +15,12 @@ def measure(target, *arguments, draft=None):
     draft = ["--draft", model(draft)] if draft else []
     lines = program_lines("penstock-bench", "speculate", "--model", model(target), *draft, "--prompts", PROMPTS,
                           "--threads", "2", "--repeats", REPEATS, "--json", *arguments)
-    return [line for line in lines if line["what"] == "speculate"]
+    return lines
+
+
+def gains(target, *arguments, draft=None):
+    """Of these the ones of cases, without the choice of the best."""
+    return [line for line in measure(target, *arguments, draft=draft) if line["what"] == "speculate"]
 
 
 def row(table, work, line, least):
@@ -27,13 +32,13 @@ def row(table, work, line, least):
 
 def pair(table):
     for kind, temperature, least in (("code", "0", 1.35), ("code", "0.8", 1.15), ("prose", "0", 0.98), ("prose", "0.8", 0.98)):
-        line, = measure(LARGE, "--only", kind, "--temperature", temperature, "--drafters", "auto", draft=SMALL)
+        line, = gains(LARGE, "--only", kind, "--temperature", temperature, "--drafters", "auto", draft=SMALL)
         row(table, f"1.5B with 0.5B draft, {kind}, temperature {temperature}", line, least)
 
 
 def copy(table):
     for drafter in ("ngram", "suffix"):
-        line, = measure(SMALL, "--only", "copy", "--drafters", drafter)
+        line, = gains(SMALL, "--only", "copy", "--drafters", drafter)
         if drafter == "ngram":
             row(table, "0.5B, copy with one rename, n-gram", line, 3)
         else:
@@ -43,14 +48,14 @@ def copy(table):
 def crowds(table):
     for name, draft in ((LARGE, SMALL), (SMALL, None), (SMOL, None)):
         for temperature in ("0", "0.8"):
-            for line in measure(name, "--batch", "16,32", "--max-tokens", "96", "--temperature", temperature, draft=draft):
+            for line in gains(name, "--batch", "16,32", "--max-tokens", "96", "--temperature", temperature, draft=draft):
                 row(table, f"{name}{' with draft' if draft else ''}, batch {line['batch']}, temperature {temperature}", line, 0.98)
 
 
 def nothing_to_gain(table):
     """Hot sampling: neither the text's past nor a small model says what comes next."""
     for name, draft in ((SMALL, None), (LARGE, SMALL)):
-        line, = measure(name, "--only", "prose", "--temperature", "1.6", draft=draft)
+        line, = gains(name, "--only", "prose", "--temperature", "1.6", draft=draft)
         row(table, f"{name}{' with draft' if draft else ''}: text with nothing to gain, temperature 1.6", line, 0.98)
 
 
@@ -58,10 +63,9 @@ def choice(table):
     """The controller's number of guesses beside the best of fixed ones, each measured."""
     for target, draft, drafter, kind in ((LARGE, SMALL, "model", "code"), (LARGE, SMALL, "model", "prose"), (SMALL, None, "ngram", "copy")):
         lines = measure(target, "--only", kind, "--drafters", drafter, "--fixed", "1,2,3,4,6,8", "--max-tokens", "128", draft=draft)
-        rows = sorted([(1, 0)] + [(line["ratio"], line["g"]) for line in lines[1:]])
-        ours, (ratio, g) = lines[0], rows[-1]
-        table.row(f"guesses a step, {kind}, {drafter}", f"{ours['g']:.2f} ({ours['ratio']:.2f}x)", f"within 1 of {g:.2f} ({ratio:.2f}x)",
-                  abs(ours["g"] - g) <= 1 or ours["ratio"] >= ratio)
+        best = lines[-1]
+        table.row(f"guesses a step, {kind}, {drafter}", f"{best['controller_g']:.2f} ({best['controller_ratio']:.2f}x)",
+                  f"within 1 of {best['g']:.2f} ({best['ratio']:.2f}x), or as good", best["within_one"])
 
 
 def main():

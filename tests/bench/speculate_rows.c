@@ -61,7 +61,18 @@ void speculate_row_print(const speculate_row *r, bool json)
     fflush(stdout);
 }
 
-// A fixed number that loses is worse than none, which gains exactly 1.
+// Whether the controller's mean is within one of the best number, or of one that cannot be told
+// from it: whose gain is within the standard error of the best. None gains exactly 1.
+static bool controller_near(const speculate_row *rows, int count, int best)
+{
+    double least = best > 0 ? rows[best].ratio - rows[best].error : 1;
+    bool near = rows[0].g <= 1 && least <= 1;
+    for (int i = 1; i < count; i++)
+        near = near || (rows[i].ratio >= least && fabs(rows[0].g - rows[i].g) <= 1);
+    return near;
+}
+
+// A fixed number that loses is worse than none.
 void speculate_best_print(const speculate_row *rows, int count, bool json)
 {
     int best = 0;
@@ -73,7 +84,7 @@ void speculate_best_print(const speculate_row *rows, int count, bool json)
             gain = rows[best = i].ratio;
     int fixed = best > 0 ? rows[best].fixed : 0;
     double g = best > 0 ? rows[best].g : 0; // as many as there was something to guess for
-    bool near = fabs(rows[0].g - g) <= 1;
+    bool near = controller_near(rows, count, best);
     if (json)
         printf("{\"what\":\"speculate best\",\"prompt\":\"%s\",\"batch\":%d,\"temperature\":%g,"
                "\"drafter\":\"%s\",\"fixed\":%d,\"g\":%.3f,\"ratio\":%.4f,\"controller_g\":%.3f,"
