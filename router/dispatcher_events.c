@@ -48,7 +48,7 @@ static uint64_t pause_us(const exchange *x)
     return pause < PAUSE_MAX_US ? pause : PAUSE_MAX_US;
 }
 
-void dispatcher_retry(dispatcher *d, exchange *x, const char *reason, uint64_t culprit, bool died)
+bool dispatcher_retry(dispatcher *d, exchange *x, const char *reason, uint64_t culprit, bool died)
 {
     uint64_t now = clock_now_us();
     dispatcher_recall(d, x);
@@ -67,56 +67,23 @@ void dispatcher_retry(dispatcher *d, exchange *x, const char *reason, uint64_t c
     dispatcher_enqueue(d, x);
     log_warn("request", "%s attempt %u failed reason %s received %zu cause \"%s\"", x->id,
              x->attempt, reason, x->stream.received.count, x->last_failure.text);
-    router_metrics_add(d->router->metrics, ROUTER_METRIC_RETRIES, reason, exchange_model_name(x), 1);
+    const char *model = exchange_model_name(x);
+    router_metrics_add(d->router->metrics, ROUTER_METRIC_RETRIES, reason, model, 1);
     if (x->deaths >= (uint64_t)d->router->settings->poison_deaths) {
         log_error("request",
                   "%s is poison: workers died with it deaths %u prompt_tokens %zu last %s", x->id,
                   x->deaths, x->prompt->tokens.count, x->last_failure.text);
         exchange_fail(x, 500, "poison",
                       "several workers died with this request; it is not tried again");
-        return;
+        return false;
     }
     x->alone = x->deaths + 1 >= (uint64_t)d->router->settings->poison_deaths;
     if (now - x->failing_since_us >= (uint64_t)d->router->settings->retry_budget_us) {
         give_up(x);
-        return;
+        return false;
     }
     dispatcher_pump(d);
-}
-
-// Every request that still needs this worker is tried again.
-static void requests_leave(dispatcher *d, const registry_worker *w, const error *why, bool died)
-{
-    // A retry may end exchanges, also others: look for the next one from the beginning.
-    for (exchange *x = d->all; x;) {
-        bool decode = x->decode.serial == w->serial, prefill = x->prefill.serial == w->serial;
-        if (x->state != EXCHANGE_RUNNING || !(decode || prefill)) {
-            x = x->all_next;
-            continue;
-        }
-        // Its part was done; or it left with a goodbye, which it says when what it hands over is
-        // there: the one that goes on with it will speak, or say what failed.
-        if (prefill && ((x->decode_spoke && x->early.size == 0) || (x->moving && w->left))) {
-            dispatcher_release(d, &x->prefill);
-            x = x->all_next;
-            continue;
-        }
-        x->last_failure = *why;
-        const char *reason = w->left  ? "worker_left"
-                             : !died  ? "worker_stuck"
-                             : decode ? "decode_worker_lost"
-                                      : "prefill_worker_lost";
-        dispatcher_retry(d, x, reason, w->serial, died);
-        x = d->all;
-    }
-}
-
-void dispatcher_on_lost(registry_worker *w, status cause, void *context)
-{
-    router *r = context;
-    error why;
-    error_set(&why, cause, "", "worker %s: %s", w->name, status_text(cause));
-    requests_leave(r->dispatcher, w, &why, !w->left);
+    return true;
 }
 
 // ---- reports ----------------------------------------------------------------------------------
@@ -377,7 +344,8 @@ static void on_handed_over(dispatcher *d, registry_worker *w, const Penstock__Ha
     if (!x || x->attempt != m->attempt || x->prefill.serial != w->serial)
         return;
     dispatcher_release(d, &x->prefill);
-    dispatcher_migrate(d);
+    if (!first) // a draining worker may begin its next move
+        dispatcher_migrate(d);
     dispatcher_pump(d);
 }
 
@@ -443,32 +411,6 @@ static bool exchange_tick(dispatcher *d, exchange *x, uint64_t now)
     return false;
 }
 
-// Whether another worker could do what this one has.
-static bool other_exists(registry *workers, const registry_worker *w)
-{
-    for (size_t i = 0; i < registry_count(workers); i++) {
-        const registry_worker *o = registry_at(workers, i);
-        if (o->role == w->role && registry_usable(o) && hash128_equal(o->numeric_id, w->numeric_id))
-            return true;
-    }
-    return false;
-}
-
-// Requests do not wait for a worker that makes no progress while another one could go on with them.
-static void stuck_leave(dispatcher *d)
-{
-    registry *workers = d->router->registry;
-    for (size_t i = 0; i < registry_count(workers); i++) {
-        const registry_worker *w = registry_at(workers, i);
-        error why;
-        if (w->state != REGISTRY_ALIVE || w->healthy || w->sequences_spent == 0 ||
-            !other_exists(workers, w))
-            continue;
-        error_set(&why, STATUS_PEER_SILENT, "", "worker %s: it makes no progress", w->name);
-        requests_leave(d, w, &why, false);
-    }
-}
-
 void dispatcher_on_tick(void *context)
 {
     dispatcher *d = context;
@@ -480,7 +422,7 @@ void dispatcher_on_tick(void *context)
         c = call_tick(c, now) ? d->calls : c->next;
     for (exchange *x = d->all; x;)
         x = exchange_tick(d, x, now) ? d->all : x->all_next;
-    stuck_leave(d);
+    dispatcher_leave_stuck(d);
     dispatcher_migrate(d);
     dispatcher_pump(d);
     http_timer_start(d->tick, DISPATCHER_TICK_US);

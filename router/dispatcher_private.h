@@ -1,6 +1,6 @@
 // Inside the dispatcher: call.c (towards the client), exchange.c (begin and end of a sequence),
 // dispatcher_queue.c (the line, placing), dispatcher.c (credits, tickets), dispatcher_events.c
-// (towards the workers: reports, losses, further attempts).
+// (towards the workers: reports, further attempts), dispatcher_lost.c (workers that are gone).
 #pragma once
 
 #include "router/call.h"
@@ -92,7 +92,11 @@ void dispatcher_migrated(dispatcher *d, exchange *x, const char *result);
 
 // dispatcher_events.c
 // The attempt is over; plan another one, or give up. `culprit` is a serial to avoid (0: nobody's
-// fault), `died`: by its death.
-void dispatcher_retry(dispatcher *d, exchange *x, const char *reason, uint64_t culprit, bool died);
+// fault), `died`: by its death. False: it was given up and has ended, perhaps others with it.
+bool dispatcher_retry(dispatcher *d, exchange *x, const char *reason, uint64_t culprit, bool died);
 // Ten times a second.
 void dispatcher_on_tick(void *context);
+
+// dispatcher_lost.c
+// Requests leave workers that make no progress, where others could go on with them.
+void dispatcher_leave_stuck(dispatcher *d);

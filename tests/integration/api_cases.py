@@ -6,6 +6,7 @@ import json
 import os
 import socket
 import sys
+import threading
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
@@ -14,6 +15,7 @@ from raw_http import body, request_bytes, talk  # noqa: E402
 from cluster import SLOW, check, main  # noqa: E402
 
 ROUTES = ("completions", "chat/completions")
+OWN_CLUSTERS = ("b016_an_error_behind_the_first_byte_is_an_event", "b017_who_leaves_while_it_waits_is_never_started")
 
 
 def refused(cluster, route, raw, status=400, param=None):
@@ -89,8 +91,16 @@ def b009_ids_outside_the_vocabulary_reach_no_worker(cluster):
 
 def b010_logit_bias_is_checked_at_the_router(cluster):
     size = cluster.json("GET", "/tokenizer_info")["vocab_size"]
-    for bias in ({str(size): -100}, {"-1": 1}, {"AI": -100}, {"1.0": 1}, {" 5": 1}, {"5": "x"}, {"5": 1e9}, {"5": None}, [], {str(i): 1 for i in range(20000)}):
+    long = {"prompt": "net " * 30, "max_tokens": 60, "seed": 3}
+    alone, others = served(cluster, **long)["choices"][0]["text"], []
+    threads = [threading.Thread(target=lambda: others.append(served(cluster, **long)["choices"][0]["text"])) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for bias in ({str(size): -100}, {"-1": 1}, {"AI": -100}, {"1.0": 1}, {" 5": 1}, {"5": "x"}, {"5": 1e9}, {"5": None}, [], {str(i): 1 for i in range(200000)}):
         refused(cluster, "completions", body(cluster, "completions", logit_bias=bias), param="logit_bias")
+    for thread in threads:
+        thread.join()
+    check(others == [alone] * 8, f"others' texts are not the one alone: {others}")
     served(cluster, logit_bias={"5": 100, str(size - 1): -100})
 
 
@@ -155,6 +165,29 @@ def b017_nobody_works_for_a_client_that_left(cluster):
     cluster.until("nothing is read", gone, seconds=2)
 
 
+def b017_who_leaves_while_it_waits_is_never_started():
+    """The one place is taken: of those that wait, only the one whose client stays is placed."""
+    with FakeCluster() as cluster:
+        cluster.fake("decode", sequences=1, step_ms=5)
+        first = threading.Thread(target=lambda: served(cluster, max_tokens=300))
+        first.start()
+        cluster.until("it runs", lambda: cluster.state()["requests_running"] == 1)
+        leaving = []
+        for stream in (True, False):
+            for _ in range(3):
+                leaving.append(socket.create_connection((cluster.router_host, cluster.http_port)))
+                leaving[-1].sendall(request_bytes(cluster, data=json.dumps(body(cluster, "completions", max_tokens=6000, stream=stream)).encode()))
+        cluster.until("they wait", lambda: cluster.state()["requests_waiting"] == 6)
+        for s in leaving:
+            s.close()
+        cluster.until("nobody waits", lambda: cluster.state()["requests_waiting"] == 0, seconds=2)
+        check(cluster.state()["requests_running"] == 1, "the one that runs is not touched")
+        first.join()
+        served(cluster)
+        check(cluster.metric("penstock_queue_seconds_count") == 2, "one that left was placed")
+        cluster.check_idle()
+
+
 def b018_chunked_bodies_are_bodies(cluster):
     data = json.dumps(body(cluster, "completions")).encode()
     plain = talk(cluster, [request_bytes(cluster, data=data)]).split(b"\r\n\r\n", 1)[1]
@@ -181,6 +214,8 @@ def b019_a_client_that_waits_is_invited_or_refused(cluster):
     for raw, status in ((head.replace(b"100-continue", b"nonsense"), b"417"), (head.replace(b"/v1/completions", b"/v1/nothing"), b"404")):
         got = talk(cluster, [raw])
         check(got.startswith(b"HTTP/1.1 " + status), f"{got[:200]}")
+    got = talk(cluster, [head.replace(b"Content-Length: %d" % len(data), b"Content-Length: 99999999")])
+    check(got.startswith(b"HTTP/1.1 413") and b"Connection: close" in got, f"too large a body is not invited: {got[:200]}")
 
 
 def b023_there_is_no_infinity_in_json(cluster):
@@ -206,11 +241,12 @@ def b024_an_overflow_of_the_context_says_both_numbers(cluster):
 
 
 def b025_bodies_up_to_the_limit_are_read(cluster):
-    for size in (8191, 8193, 65537):
+    limit = 4 << 20  # http.body_bytes
+    for size in (8191, 8193, 65537, limit, limit + 1):
         asked = body(cluster, "completions", user="")
         asked["user"] = "x" * (size - len(json.dumps(asked)))
         check(len(json.dumps(asked)) == size, "the test counts wrong")
-        cluster.json("POST", "/v1/completions", asked)
+        check(cluster.request("POST", "/v1/completions", asked)[0] == (413 if size > limit else 200), f"a body of {size} bytes")
     got = talk(cluster, [b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 99999999999\r\n\r\n"])
     check(got.startswith(b"HTTP/1.1 413"), f"{got[:200]}")
     got = talk(cluster, [request_bytes(cluster, close=False) + b"surplus\r\n\r\n"])
@@ -238,12 +274,17 @@ def b027_only_json_in_utf8_is_json(cluster):
                          ("application/json; charset=latin1", 415), ("text/plain", 415)):
         code, _, answer = cluster.request("POST", "/v1/completions", json.dumps(data).encode(), headers={"Content-Type": kind})
         check(code == status and (status == 200 or json.loads(answer)["error"]["message"]), f"{kind}: {code} {answer[:200]}")
+    kind = b"Content-Type: application/json\r\n"
+    for fields, what in ((b"", "no media type"), (kind + kind, "two of them")):
+        got = talk(cluster, [request_bytes(cluster).replace(kind, fields)])
+        check(got.startswith(b"HTTP/1.1 415"), f"{what}: {got[:200]}")
 
 
 def b028_a_request_has_one_framing(cluster):
     data = json.dumps(body(cluster, "completions")).encode()
     head = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
     for fields in (b"Content-Length: %d\r\nTransfer-Encoding: chunked\r\n" % len(data), b"Content-Length: %d\r\nContent-Length: %d\r\n" % (len(data), len(data) + 1),
+                   b"Content-Length: %d\r\nContent-Length: %d\r\n" % (len(data), len(data)),
                    b"Content-Length: +%d\r\n" % len(data), b"Content-Length: -1\r\n", b"Content-Length: 0x10\r\n", b"Content-Length: 5, 5\r\n",
                    b"Transfer-Encoding: xchunked\r\n", b"Content-Length : %d\r\n" % len(data)):
         got = talk(cluster, [head + fields + b"\r\n" + data])
@@ -259,11 +300,13 @@ def test():
         cluster.fake("prefill")
         cluster.fake("decode")
         for name, part in sorted(globals().items()):
-            if name.startswith("b0") and name[:4] != "b016":
+            if name.startswith("b0") and name not in OWN_CLUSTERS:
                 part(cluster)
                 print(name)
         cluster.check_idle()
-    b016_an_error_behind_the_first_byte_is_an_event()
+    for name in OWN_CLUSTERS:
+        globals()[name]()
+        print(name)
 
 
 main(test)

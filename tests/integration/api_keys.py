@@ -139,7 +139,7 @@ def what_a_key_may_see(cluster):
         check(cluster.request("GET", "/v1/models/" + hidden, headers=bearer("tiny-secret"))[0] == 404, hidden)
 
 
-def pages_of_other_origins(cluster):
+def b021_pages_of_other_origins_may_call(cluster):
     """A preflight comes without a key; what follows it must have one, and tells the page of it."""
     page = {"Origin": "https://good.example"}
     code, fields, _ = cluster.request("OPTIONS", "/v1/completions", headers=dict(page, **{"Access-Control-Request-Method": "POST",
@@ -280,7 +280,7 @@ def test():
             operators_routes(cluster)
             what_a_key_may_ask(cluster)
             what_a_key_may_see(cluster)
-            pages_of_other_origins(cluster)
+            b021_pages_of_other_origins_may_call(cluster)
             how_much(cluster)
             what_is_told(cluster)
             the_program_shows_a_key(cluster, folder)

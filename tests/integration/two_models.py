@@ -11,7 +11,8 @@ import tempfile
 import threading
 import time
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "harness"))
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from fakes import FakeCluster  # noqa: E402
 from cluster import BUILD, Cluster, check, hashes, main, need_model, together  # noqa: E402
 from streams import text_of  # noqa: E402
 
@@ -173,6 +174,31 @@ def one_is_full(cluster):
     check(set(codes) == {200, 429}, f"{codes}")
 
 
+def alerts_name_their_model(folder, tiny):
+    """Over workers without an engine: the line of tiny waits for a place, and the sentence says whose line it is."""
+    with FakeCluster(router=["router.model_name=main", f'models=( {{ file = "{tiny}"; name = "tiny"; }} )']) as cluster:
+        cluster.fake("decode", "d-main")
+        cluster.fake("decode", "d-tiny", sequences=1, step_ms=20, model=tiny)
+        together([lambda: cluster.json("POST", "/v1/completions", dict(GREEDY, model="main"))])
+
+        def ask():
+            cluster.json("POST", "/v1/completions", dict(GREEDY, model="tiny", max_tokens=100))
+        threads = [threading.Thread(target=ask) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+
+        def told(code):
+            return [a["text"] for a in cluster.state()["alerts"] if a["code"] == code]
+        lines = cluster.until("an alert tells of the line", lambda: told("decode_bottleneck"))
+        check(len(lines) == 1 and lines[0].startswith("tiny: Decode is the bottleneck: "), f"{lines}")
+        check(sorted(text.split(":")[0] for text in told("no_prefill")) == ["main", "tiny"], f"{told('no_prefill')}")
+        lines = {m["name"]: m["requests_waiting"] for m in cluster.state()["models"]}
+        check(lines["tiny"] > 0 and lines["main"] == 0, f"{lines}")
+        for thread in threads:
+            thread.join()
+        cluster.until("it is calm again", lambda: not told("decode_bottleneck"))
+
+
 def bad_configurations(folder, tiny):
     for setting, sentence in ((f'models=({{ file = "{tiny}"; name = "main"; }})', 'two models are called "main"'),
                               (f'models=({{ file = "{need_model()}"; }})', "have the same weights"),
@@ -188,6 +214,7 @@ def test():
         tiny = os.path.join(folder, "tiny.gguf")
         subprocess.run([os.path.join(BUILD, "tools", "tiny-model"), tiny], check=True)
         bad_configurations(folder, tiny)
+        alerts_name_their_model(folder, tiny)
         with Models(folder, tiny) as cluster:
             names(cluster)
             alone = both_at_once(cluster)

@@ -258,7 +258,7 @@ static void b060_borders_of_sampling_are_taken_or_refused_by_name(void **state)
     bodies_expect(borders, sizeof borders / sizeof *borders);
 }
 
-static void nesting_has_a_limit_before_anything_recurses(void **state)
+static void b004_nesting_has_a_limit_before_anything_recurses(void **state)
 {
     (void)state;
     static const size_t depths[] = { 63, 64, 65, 1000, 1000000 };
@@ -453,7 +453,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_body_is_understood_or_refused_by_name),
         cmocka_unit_test(every_documented_field_is_known),
-        cmocka_unit_test(nesting_has_a_limit_before_anything_recurses),
+        cmocka_unit_test(b004_nesting_has_a_limit_before_anything_recurses),
         cmocka_unit_test(an_overflow_of_the_context_has_the_wording_that_clients_parse),
         cmocka_unit_test(fields_arrive_with_their_values),
         cmocka_unit_test(a_service_tier_is_a_class_unless_priority_names_it),
