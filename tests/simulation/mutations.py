@@ -44,7 +44,7 @@ MUTATIONS = [
     ("repeat", "a repeated token is delivered again",
      "router/stream.c", "size_t i = known - update->first_index;", "size_t i = 0;"),
     ("forgotten", "a request is forgotten when its decode worker dies",
-     "router/dispatcher_events.c", "bool decode = x->decode.serial == w->serial, prefill", "bool decode = false, prefill"),
+     "router/dispatcher_lost.c", "bool decode = x->decode.serial == w->serial, prefill", "bool decode = false, prefill"),
     ("resume", "a further attempt leaves out the first token of the answer",
      "router/dispatcher.c", "for (size_t i = 0; i < x->stream.received.count; i++)",
      "for (size_t i = 1; i < x->stream.received.count; i++)"),
