@@ -62,11 +62,12 @@ void speculate_row_print(const speculate_row *r, bool json)
 }
 
 // Whether the controller's mean is within one of the best number, or of one that cannot be told
-// from it: whose gain is within the standard error of the best. None gains exactly 1.
+// from it: whose gain is within the standard error of the best. None gains exactly 1. A controller
+// that gains more than any fixed number is right too.
 static bool controller_near(const speculate_row *rows, int count, int best)
 {
     double least = best > 0 ? rows[best].ratio - rows[best].error : 1;
-    bool near = rows[0].g <= 1 && least <= 1;
+    bool near = (best > 0 && rows[0].ratio >= rows[best].ratio) || (rows[0].g <= 1 && least <= 1);
     for (int i = 1; i < count; i++)
         near = near || (rows[i].ratio >= least && fabs(rows[0].g - rows[i].g) <= 1);
     return near;
