@@ -213,10 +213,24 @@ static void outcomes(const speculation *s, speculate_pair *p, double sign)
     p->drafting_us += sign * (double)stats.drafting_us;
 }
 
+// Make the prompts known prefixes. Else the side that comes first computes and holds each of equal
+// prompts, the other shares their pages, and reads less in every step.
+static void prompts_compute(engine *e, const speculate_work *w)
+{
+    static side alone;
+    speculate_work once = *w;
+    if (once.batch > once.prompt_count)
+        once.batch = once.prompt_count;
+    side_begin(&alone, e, NULL, &once);
+    for (int i = 0; i < once.batch; i++)
+        engine_sequence_close(e, alone.clients[i].sequence, true);
+}
+
 void speculate_serve_pair(engine *e, speculation *s, const speculate_work *w, speculate_pair *pair)
 {
     static side with, without;
     double goal = 0;
+    prompts_compute(e, w);
     side_begin(&with, e, s, w);
     side_rest(&with);
     side_begin(&without, e, NULL, w);
