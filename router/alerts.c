@@ -238,7 +238,8 @@ static void find_departed(list *l, const alerts_view *v)
 // than `longest`.
 static bool stays_below(const guesses_drafter *d, const guesses_drafter *longest)
 {
-    return d->draft[0] != 0 && d->below_s >= ALERTS_BELOW_S &&
+    bool below = d->expected < d->break_even || d->break_even >= 1; // still, with what it offers
+    return d->draft[0] != 0 && d->below_s >= ALERTS_BELOW_S && below &&
            (!longest || d->below_s > longest->below_s);
 }
 

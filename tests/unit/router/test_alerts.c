@@ -150,6 +150,10 @@ static void a_draft_model_that_does_not_pay_is_named_with_its_numbers(void **sta
     c->drafters[1].break_even = 1;
     look(&s);
     assert_non_null(strstr(s.found[0].text, "alpha 0.48, and none is enough at batch 16"));
+    c->drafters[1].break_even = 0.4; // it begins to pay
+    look(&s);
+    assert_int_equal(s.count, 0);
+    c->drafters[1].break_even = 1;
     s.workers[1].sequences_spent = 0; // nobody is served
     look(&s);
     assert_int_equal(s.count, 0);
