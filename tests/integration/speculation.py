@@ -172,12 +172,12 @@ def layers_of(path):
     return struct.unpack("<I", found.group(1))[0]
 
 
-def drafters(draft):
-    """Each drafter's settings, and whether it must have been wrong as well as right."""
+def drafters(draft, count):
+    """Each drafter's settings, and whether it must have been wrong as well as right: with few requests what others said before is rarely wrong."""
     fixed = ["speculate.fixed=3", "speculate.prompt_tokens=256"]
     return {"auto": (["speculate.drafter=auto", "speculate.probe_percent=30", f"speculate.model={draft}"], False),
             "ngram": (["speculate.drafter=ngram"] + fixed, True),
-            "suffix": (["speculate.drafter=suffix"] + fixed, True),
+            "suffix": (["speculate.drafter=suffix"] + fixed, count >= 100),
             "model": (["speculate.drafter=model", f"speculate.model={draft}"] + fixed, draft != MODEL),
             "layers": (["speculate.drafter=model", f"speculate.layers={layers_of(MODEL) - 2}"] + fixed, True),
             "faults": (["speculate.drafter=model", f"speculate.model={draft}", "faults=draft.fail:0.01,draft.stall:0.01:100"] + fixed, False)}
@@ -235,7 +235,7 @@ def test(arguments):
         asker = Asker(cluster)
         truth = asker.crowd(requests)
         check(asker.right + asker.wrong == 0, "something was guessed without a drafter")
-    known = drafters(arguments.draft or MODEL)
+    known = drafters(arguments.draft or MODEL, arguments.requests)
     names = arguments.drafters.split(",") if arguments.drafters else known
     disturbed = [run_drafter(name, *known[name], requests, truth) for name in names]
     check(arguments.drafters or all(sum(column) > 0 for column in zip(*disturbed)), f"no answer felt the end of a worker: {disturbed} began again and moved")
