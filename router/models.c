@@ -170,26 +170,28 @@ void models_close(models *m)
 
 // ---- reading the versions again -----------------------------------------------------------------
 
-// Where the settings speak of a model that runs: its file tells it.
-static const model_settings *source_of(const router_settings *s, const served_model *model)
+// Where the fresh settings hold what a running model would take: the versions of router.model are
+// taken in any case, those of a group only where it is the same one. NULL: it takes none.
+static const model_settings *fresh_of(const router_settings *s, const router_settings *fresh,
+                                      const served_model *model)
 {
-    const model_settings *further = s->further_models.items;
-    if (strcmp(s->model.file, model->source->file) == 0)
-        return &s->model;
-    for (size_t i = 0; i < s->further_models.count; i++)
-        if (strcmp(further[i].file, model->source->file) == 0)
-            return &further[i];
-    return NULL;
+    const model_settings *further = s->further_models.items, *groups = fresh->further_models.items;
+    if (model->source == &s->model)
+        return &fresh->model;
+    size_t at = (size_t)(model->source - further);
+    bool same = at < fresh->further_models.count && strcmp(groups[at].file, further[at].file) == 0;
+    return same ? &groups[at] : NULL;
 }
 
-status models_versions_check(const models *m, const router_settings *fresh, error *failure)
+status models_versions_check(const models *m, const router_settings *settings,
+                             const router_settings *fresh, error *failure)
 {
     status result = STATUS_OK;
     versions parsed[MODELS_MAX];
     char key[96];
     for (size_t i = 0; i < m->count; i++) {
         const served_model *model = &m->items[i];
-        const model_settings *source = source_of(fresh, model);
+        const model_settings *source = fresh_of(settings, fresh, model);
         parsed[i] = model->versions;
         if (source)
             TRY(versions_parse(versions_key(fresh, source, key), &source->versions,

@@ -33,10 +33,11 @@ status models_open(const router_settings *settings, models *m, error *failure);
 // One more model, as models_open adds them; what it borrows must outlive the table.
 status models_add(models *m, const model_settings *source, error *failure);
 void models_close(models *m); // zeroed is fine
-// Whether the versions in these settings, read again, would do for the models that run; a group of
-// `models` that is another one than before needs a restart and does not count. STATUS_BAD_CONFIG
-// names the key.
-status models_versions_check(const models *m, const router_settings *fresh, error *failure);
+// Whether the versions in `fresh` would do for the models that run and were opened with `settings`.
+// A group of `models` with another file than before needs a restart and does not count.
+// STATUS_BAD_CONFIG names the key.
+status models_versions_check(const models *m, const router_settings *settings,
+                             const router_settings *fresh, error *failure);
 // The settings that the models were opened with hold other versions now, which were checked.
 void models_versions_take(models *m);
 

@@ -199,9 +199,10 @@ static void on_signal(void *context)
 
 static status reload_check(const void *fresh, void *context, error *failure)
 {
+    const router *r = context;
     const router_settings *s = fresh;
     status result = fault_check(&s->faults, failure);
-    return result == STATUS_OK ? models_versions_check(&((router *)context)->models, s, failure)
+    return result == STATUS_OK ? models_versions_check(&r->models, r->settings, s, failure)
                                : result;
 }
 

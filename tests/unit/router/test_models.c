@@ -144,19 +144,20 @@ static void versions_are_read_again_for_every_model(void **state)
     assert_int_equal(models_open(&s, &m, &failure), STATUS_OK);
     // Checked before anything is taken, each by its own name.
     fresh = settings_of(fresh_rows, &of_a, &of_bad);
-    assert_int_equal(models_versions_check(&m, &fresh, &failure), STATUS_BAD_CONFIG);
+    assert_int_equal(models_versions_check(&m, &s, &fresh, &failure), STATUS_BAD_CONFIG);
     assert_string_equal(failure.param, "models[1].versions");
     fresh = settings_of(fresh_rows, &of_a, &of_b);
-    assert_int_equal(models_versions_check(&m, &fresh, &failure), STATUS_BAD_CONFIG);
+    assert_int_equal(models_versions_check(&m, &s, &fresh, &failure), STATUS_BAD_CONFIG);
     assert_non_null(strstr(failure.text, "\"one\" and \"two\" have the same weights"));
     fresh = settings_of(fresh_rows, &none, &of_b);
-    assert_int_equal(models_versions_check(&m, &fresh, &failure), STATUS_OK);
+    assert_int_equal(models_versions_check(&m, &s, &fresh, &failure), STATUS_OK);
     assert_int_equal(m.items[1].versions.count, 1);
-    // Groups in another order speak of the same models.
+    // Groups in another order are others, of which nothing is taken before a restart.
+    fresh = settings_of(fresh_rows, &none, &of_bad);
     model_settings kept = fresh_rows[0];
     fresh_rows[0] = fresh_rows[1];
     fresh_rows[1] = kept;
-    assert_int_equal(models_versions_check(&m, &fresh, &failure), STATUS_OK);
+    assert_int_equal(models_versions_check(&m, &s, &fresh, &failure), STATUS_OK);
     rows[1].versions = of_b;
     models_versions_take(&m);
     assert_int_equal(m.items[0].versions.count, 1);
@@ -167,12 +168,39 @@ static void versions_are_read_again_for_every_model(void **state)
     models_close(&m);
 }
 
+// What is taken was checked, also where other keys that need a restart changed with it.
+static void versions_are_checked_although_files_change(void **state)
+{
+    (void)state;
+    error failure = { 0 };
+    models m = { 0 };
+    config_strings none = { 0 };
+    char *bad[] = { (char *)"x" };
+    config_strings of_bad = { 1, bad };
+    model_settings row = source(1, "two", NULL, 0), fresh_row = row;
+    router_settings s = { .model = source(0, "one", NULL, 0), .further_models = { 1, &row } };
+    router_settings fresh = { .model = source(1, "one", NULL, 0),
+                              .further_models = { 1, &fresh_row } };
+    assert_int_equal(models_open(&s, &m, &failure), STATUS_OK);
+    fresh.model.versions = of_bad;
+    assert_int_equal(models_versions_check(&m, &s, &fresh, &failure), STATUS_BAD_CONFIG);
+    assert_string_equal(failure.param, "policy.versions");
+    fresh.model.versions = none;
+    fresh_row.versions = of_bad;
+    assert_int_equal(models_versions_check(&m, &s, &fresh, &failure), STATUS_BAD_CONFIG);
+    assert_string_equal(failure.param, "models[0].versions");
+    fresh_row.versions = none;
+    assert_int_equal(models_versions_check(&m, &s, &fresh, &failure), STATUS_OK);
+    models_close(&m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(requests_and_workers_find_their_model),
         cmocka_unit_test(what_two_models_share_is_refused),
         cmocka_unit_test(versions_are_read_again_for_every_model),
+        cmocka_unit_test(versions_are_checked_although_files_change),
         cmocka_unit_test(a_template_of_its_own_takes_the_place_of_the_files),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
