@@ -199,12 +199,12 @@ static bool key_shown(const admin *a, const http_request *http)
 }
 
 // A browser on this machine may be led here by any page that it shows (its name for us need not be
-// ours), so what comes from a page is not "local".
+// ours), so what comes from a page is not "local". Nor is what a proxy passes on: a field may be
+// there and be empty, where a client sent it so and the proxy added its own behind that.
 static bool is_local(const http_request *http)
 {
-    return http_request_is_local(http) && http_request_field(http, "X-Forwarded-For").size == 0 &&
-           http_request_field(http, "Forwarded").size == 0 &&
-           http_request_field(http, "Origin").size == 0;
+    return http_request_is_local(http) && !http_request_field(http, "X-Forwarded-For").data &&
+           !http_request_field(http, "Forwarded").data && !http_request_field(http, "Origin").data;
 }
 
 static bool access_allowed(const admin *a, const http_request *http)

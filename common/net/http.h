@@ -17,7 +17,7 @@
 // call where `cors_origins` names them (http_cors.c).
 //
 // Behind a proxy of `trusted_proxies` a client is who the proxy says (http_proxies.h): its address is
-// told, and its requests under way count as its connections; the proxy's own are not counted.
+// told, and its requests under way count as its connections; the proxy's own are not limited.
 //
 // Built on libevent's buffered sockets and not on its evhttp: that answers its own errors in HTML
 // and accepts bare LF, "Host :" and repeated lengths, so a strict reader had to stand in front of
@@ -119,7 +119,7 @@ void http_request_forget_body(http_request *r);
 // The X-Request-Id of the answer: the client's own if it is 1 to 64 characters of [A-Za-z0-9._-],
 // else a random one.
 slice http_request_id(const http_request *r);
-// The first field of this name (case does not matter); empty where there is none.
+// The first field of this name (case does not matter); empty, with NULL data, where there is none.
 slice http_request_field(const http_request *r, const char *name);
 // Whether its connection comes from an address of this machine's loopback, whoever may be behind
 // that.

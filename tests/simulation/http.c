@@ -277,7 +277,7 @@ slice http_request_field(const http_request *r, const char *name)
 {
     (void)r;
     (void)name;
-    return SLICE("");
+    return (slice){ 0 };
 }
 
 bool http_request_is_local(const http_request *r)

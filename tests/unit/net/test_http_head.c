@@ -142,6 +142,19 @@ static const struct {
     { "65\r\n", NULL, 413 },
 };
 
+// An empty field in front of a proxy's own is there: nobody may take the client for a local one.
+static void an_empty_field_is_not_a_missing_one(void **state)
+{
+    (void)state;
+    const char text[] = "GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: \r\nX-Forwarded-For: 192.0.2.7\r\n\r\n";
+    http_head head = { 0 };
+    http_refusal refusal = { 0 };
+    assert_true(http_head_parse(text, strlen(text), &head, &refusal));
+    assert_non_null(http_head_field(&head, "x-forwarded-for").data);
+    assert_int_equal(http_head_field(&head, "x-forwarded-for").size, 0);
+    assert_null(http_head_field(&head, "Forwarded").data);
+}
+
 static void chunked_bodies_have_one_reading_wherever_they_are_cut(void **state)
 {
     (void)state;
@@ -203,6 +216,7 @@ int main(void)
         cmocka_unit_test(a_head_is_found_wherever_it_is_cut),
         cmocka_unit_test(a_head_past_the_limit_is_431),
         cmocka_unit_test(fields_say_how_a_connection_goes_on),
+        cmocka_unit_test(an_empty_field_is_not_a_missing_one),
         cmocka_unit_test(chunked_bodies_have_one_reading_wherever_they_are_cut),
         cmocka_unit_test(bytes_after_a_chunked_body_are_left),
         cmocka_unit_test(only_json_in_utf8_is_json),
