@@ -43,9 +43,8 @@ static void append_class(const guesses_class *c, buffer *out)
     buffer_append_text(out, ",\"drafter\":");
     buffer_append_json(out, slice_of(c->drafter));
     buffer_printf(out,
-                  ",\"alpha\":%.3f,\"break_even\":%.3f,\"tokens_per_step\":%.3f,\"tokens_per_s\":%."
-                  "2f,\"gained_per_s\":%.2f"
-                  ",\"states\":[",
+                  ",\"alpha\":%.3f,\"break_even\":%.3f,\"tokens_per_step\":%.3f"
+                  ",\"tokens_per_s\":%.2f,\"gained_per_s\":%.2f,\"states\":[",
                   c->alpha, c->break_even, c->tokens_per_step, c->tokens_per_s, c->gained_per_s);
     for (size_t i = 0; i < c->state_count; i++) {
         buffer_append_text(out, i > 0 ? ",{\"name\":" : "{\"name\":");

@@ -14,8 +14,8 @@
 typedef struct guesses_drafter {
     char name[MESSAGE_GUESS_NAME_MAX];
     char draft[64]; // what guesses, where that is a model; "": texts
-    uint64_t right, wrong,
-        behind;              // tokens since the start: drawn, the first wrong ones, those behind
+    // Tokens since the start: right, the first wrong one of a guess, those behind a wrong one.
+    uint64_t right, wrong, behind;
     double alpha, low, high; // the chance now that a guessed token is right, 95 % interval
     double outcomes;         // that stand behind alpha
     double expected;         // alpha of what it offers now; 0: nothing was offered yet

@@ -27,6 +27,7 @@ typedef struct http_proxies {
 // sentence for anything else, and for more than HTTP_PROXIES_MAX.
 status http_proxies_parse(const config_strings *texts, http_proxies *parsed, error *failure);
 bool http_proxies_trust(const http_proxies *p, const uint8_t octets[16]);
-// `octets` are the connection's address, and become the client's. What is no address (a name, a word, with
-// or without a port behind it) ends the search: the client is then the proxy that passed it on.
+// `octets` are the connection's address, and become the client's. A port behind an address is
+// skipped. What is no address (a name, a word) ends the search: the client is then the proxy that
+// passed it on.
 void http_proxies_follow(const http_proxies *p, const http_head *head, uint8_t octets[16]);
