@@ -3,7 +3,7 @@
 // Each line of the prompts file is a JSON object: {"name", "text", "max_tokens"}; `text` is read
 // with control tokens. A case is one prompt (or all of them, for `--batch` sequences in turn) at
 // one temperature. It is served with guesses and without at once, in short turns, and the rates of
-// the tokens behind the first one are compared; the texts must be the done. `--fixed` guesses that
+// the tokens behind the first one are compared; the texts must be the same. `--fixed` guesses that
 // many tokens whether it pays or not, which shows what the controller should have chosen.
 #include "bench.h"
 #include "output.h"
@@ -41,6 +41,7 @@ typedef struct bench {
     engine *engine;
     speculate_prompt prompts[PROMPTS_MAX];
     int prompt_count;
+    bool found;                   // the one that is to be measured
     speculate_row rows[ROWS_MAX]; // of the picture
     int row_count;
 } bench;
@@ -48,7 +49,7 @@ typedef struct bench {
 static const char usage_text[] =
     "usage: penstock-bench speculate --model FILE --prompts FILE [options]\n\n"
     "  --model FILE          the GGUF file that is served\n"
-    "  --draft FILE          a small one of the done vocabulary that guesses for it\n"
+    "  --draft FILE          a small one of the same vocabulary that guesses for it\n"
     "  --layers N            or the first layers of the served model\n"
     "  --prompts FILE        JSON Lines of {\"name\", \"text\", \"max_tokens\"}\n"
     "  --only NAME           measure this prompt alone; the others only come before it\n"
@@ -76,15 +77,37 @@ static bool doubles_parse(const char *text, double *values, int *count)
     return *end == '\0';
 }
 
-static bool names_parse(char *text, char **names, int *count)
+static bool is_drafter(const char *name)
 {
-    *count = 0;
+    const char *const *known = speculation_config_section.keys[0].among;
+    while (*known && strcmp(*known, name) != 0)
+        known++;
+    if (!*known)
+        fprintf(stderr, "penstock-bench speculate: there is no drafter named %s\n", name);
+    return *known != NULL;
+}
+
+static bool drafters_parse(char *text, options *o)
+{
+    o->drafter_count = 0;
     for (char *name = strtok(text, ","); name; name = strtok(NULL, ",")) {
-        if (*count == LIST_MAX)
+        if (o->drafter_count == LIST_MAX || !is_drafter(name))
             return false;
-        names[(*count)++] = name;
+        o->drafters[o->drafter_count++] = name;
     }
-    return *count > 0;
+    return o->drafter_count > 0;
+}
+
+static bool fixed_parse(const char *text, options *o)
+{
+    o->fixed_count = bench_list(text, 1, o->fixed, LIST_MAX);
+    for (int i = 0; i < o->fixed_count; i++)
+        if (o->fixed[i] > DRAFT_MAX) {
+            fprintf(stderr, "penstock-bench speculate: --fixed is %d; at most %d can be guessed\n",
+                    o->fixed[i], DRAFT_MAX);
+            return false;
+        }
+    return o->fixed_count > 0;
 }
 
 static bool option_take(options *o, int name, char *value)
@@ -106,15 +129,14 @@ static bool option_take(options *o, int name, char *value)
         o->only = value;
         return true;
     case 'D':
-        return names_parse(value, o->drafters, &o->drafter_count);
+        return drafters_parse(value, o);
     case 'T':
         return doubles_parse(value, o->temperatures, &o->temperature_count);
     case 'b':
         o->batch_count = bench_list(value, 1, o->batches, LIST_MAX);
         return o->batch_count > 0;
     case 'f':
-        o->fixed_count = bench_list(value, 1, o->fixed, LIST_MAX);
-        return o->fixed_count > 0;
+        return fixed_parse(value, o);
     case 'P':
         return bench_number(value, 0, &o->probe);
     case 'M':
@@ -173,11 +195,17 @@ static status prompt_read(bench *b, encoder *e, const char *line, error *failure
                                &p->max_tokens) != 0)
         TRY(error_set(failure, STATUS_INVALID, "prompts",
                       "a line of the prompts file is not {\"name\", \"text\", \"max_tokens\"}"));
+    if (p->max_tokens < 2)
+        TRY(error_set(failure, STATUS_INVALID, "max_tokens",
+                      "max_tokens of prompt %s is %d; it must be 2 or more: the first one is not "
+                      "measured",
+                      name, p->max_tokens));
     TRY(encoder_encode_text(e, slice_of(text), true, TOKENS_MAX, &p->tokens, failure));
     p->name = strdup(name);
     if (b->o.max_tokens > 0 && b->o.max_tokens < p->max_tokens)
         p->max_tokens = b->o.max_tokens;
     b->prompt_count++;
+    b->found = b->found || !b->o.only || strcmp(b->o.only, name) == 0;
 fail:
     json_decref(object);
     return result;
@@ -199,9 +227,10 @@ static status prompts_read(bench *b, error *failure)
     TRY(encoder_open(tokens, &e));
     while (b->prompt_count < PROMPTS_MAX && getline(&line, &size, prompts) > 0)
         TRY(prompt_read(b, e, line, failure));
-    if (b->prompt_count == 0)
-        result = error_set(failure, STATUS_INVALID, "prompts", "there is no such prompt in %s",
-                           b->o.prompts_path);
+    if (!b->found)
+        result =
+            error_set(failure, STATUS_INVALID, "prompts", "there is no prompt%s%s in %s",
+                      b->o.only ? " named " : "", b->o.only ? b->o.only : "", b->o.prompts_path);
 fail:
     free(line);
     encoder_close(e);

@@ -24,10 +24,11 @@ typedef struct speculate_work {
 typedef struct speculate_side {
     double seconds;  // of its turns
     double tokens;   // drawn
-    double steps;    // and of these with guesses, which took `on_us` and guessed `drafted`
-    double on_steps; // tokens
-    double on_us, drafted;
-    double plain_us; // of the others
+    double steps;    // in all
+    double on_steps; // of these with guesses
+    double on_us;    // that those took
+    double drafted;  // tokens that they guessed
+    double plain_us; // that the other steps took
     uint64_t text;   // hash of all tokens from the first on
 } speculate_side;
 
@@ -40,7 +41,7 @@ typedef struct speculate_pair {
     speculate_side with, without;
     speculate_turns turns; // seconds
     double accepted, rejected;
-    double drafting_us; // that the small model took, of with.on_us not a part
+    double drafting_us; // that the small model took; with.on_us is without it
 } speculate_pair;
 
 // Serve the work once with guesses alone, so that they learn from it.
