@@ -118,7 +118,7 @@ static void guesses_show(station *s, uint64_t now_us)
     trouble_show(s, "failed", &own->troubles.failed, now.failed);
     trouble_show(s, "stalled", &own->troubles.stalled, now.stalled);
     page_guesses_show(s->page, engine_facts_of(s->engine)->model_name, &s->state.guesses);
-    guesses_warn(&s->state.guesses, &own->warned);
+    guesses_warn(own->speculation, &own->warned);
 }
 
 static bool idle(station *s)

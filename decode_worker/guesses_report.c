@@ -87,21 +87,24 @@ draft_model_troubles guesses_report(const speculation *p, guesses *told)
     return stats.troubles;
 }
 
-void guesses_warn(const guesses *told, guesses_warned *before)
+void guesses_warn(const speculation *p, guesses_warned *before)
 {
-    for (size_t c = 0; c < told->class_count; c++)
-        for (size_t i = 0; i < told->classes[c].drafter_count; i++) {
-            const guesses_drafter *d = &told->classes[c].drafters[i];
+    speculation_stats stats;
+    speculation_stats_of(p, &stats);
+    for (int c = 0; c < SEQUENCE_CLASSES; c++)
+        for (int i = 0; i < SPECULATION_DRAFTERS; i++) {
+            const speculation_drafter *d = &stats.classes[c].drafters[i];
             bool *warned = &before->warned[c][i];
-            if (!*warned && d->below_s >= BELOW_S)
+            bool below = d->below_s >= BELOW_S;
+            if (below && !*warned)
                 log_warn("speculate",
-                         "guesses stay off drafter %s class %s alpha %.2f needed %.2f batch %u "
+                         "guesses stay off drafter %s class %s alpha %.2f needed %.2f batch %d "
                          "for_s %.0f; no answer depends on it",
-                         d->name, told->classes[c].name, d->expected, d->break_even, told->batch,
+                         d->name, class_names[c], d->expected, d->break_even, stats.batch,
                          d->below_s);
-            else if (*warned && d->below_s == 0)
+            else if (!below && *warned)
                 log_info("speculate", "guesses go on drafter %s class %s alpha %.2f needed %.2f",
-                         d->name, told->classes[c].name, d->alpha, d->break_even);
-            *warned = d->below_s >= BELOW_S;
+                         d->name, class_names[c], d->alpha, d->break_even);
+            *warned = below;
         }
 }

@@ -10,9 +10,9 @@ draft_model_troubles guesses_report(const speculation *p, guesses *told);
 
 // Of which drafter and class the log was told that they stay below break-even.
 typedef struct guesses_warned {
-    bool warned[MESSAGE_GUESS_CLASSES_MAX][MESSAGE_DRAFTERS_MAX];
+    bool warned[SEQUENCE_CLASSES][SPECULATION_DRAFTERS];
 } guesses_warned;
 
 // Write a line where what a drafter offers has been below break-even for a minute of steps, and one
 // when answers go on with its guesses.
-void guesses_warn(const guesses *told, guesses_warned *before);
+void guesses_warn(const speculation *p, guesses_warned *before);
