@@ -283,8 +283,7 @@ static int32_t widened(const offer *o, int32_t times)
 
 bool controller_widen(const cost_curve *c, const step_facts *step, offer *offers, int32_t count)
 {
-    int32_t times = 1, rows, last, reach = cost_curve_reach(c, step->rows);
-    rows = 0;
+    int32_t times = 1, rows = 0, last, reach = cost_curve_reach(c, step->rows);
     do {
         last = rows;
         rows = step->rows;

@@ -4,8 +4,7 @@
 // rows add to the step. Both sides are measured:
 //
 //   acceptance  alpha = A / (A + R): A guessed tokens that were drawn, R guesses that ended with
-//   one
-//               that was not. What stands behind the first wrong token says nothing and is not
+//               one that was not. What stands behind the first wrong token says nothing and is not
 //               counted, so that alpha is the maximum-likelihood estimate of a geometric law that
 //               was cut off, unlike accepted/drafted. Older outcomes count less.
 //   cost        microseconds of a step by its rows, as steps took them.

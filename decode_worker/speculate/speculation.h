@@ -1,14 +1,15 @@
 // Speculative decoding of one decode worker: before each step guesses for the sequences that
 // generate, behind it what they were worth.
 //
-// Each sequence has a slot. The drafters that are on guess for it; the guess with the better
-// expected alpha is offered, and the controller chooses how many tokens of each offer are verified,
-// so that the step's tokens per second are highest. Acceptance is learned for each drafter, band,
-// class, temperature (0, up to 0.7, above) and batch (1, 2 to 7, above), and for each sequence; the
-// time of a step by its rows is learned from the steps without prompts. Beside prompts nothing is
-// guessed: their rows use what guesses would. Where guessing does not pay it stops, and now and
-// then a step probes whether it does again; what that costs is bounded (allowance). A sequence is
-// offered few tokens until some were right.
+// Each sequence has a slot. The drafters that are on guess for it; of guesses from texts the one
+// with the better expected alpha is offered, or the draft model's where that gains more, and the
+// controller chooses how many tokens of each offer are verified, so that the step's tokens per
+// second are highest. Acceptance is learned for each drafter, band, class, temperature (0, up to
+// 0.7, above) and batch (1, 2 to 7, above), and for each sequence; the time of a step by its rows
+// is learned from the steps without prompts. Beside prompts nothing is guessed: their rows use what
+// guesses would. Where guessing does not pay it stops, and now and then a step probes whether it
+// does again; what that costs is bounded (allowance). A sequence is offered few tokens until some
+// were right.
 //
 // No answer depends on any of this (engine_sequence_draft). Step thread; memory is taken at open,
 // and by slots when they are first used.

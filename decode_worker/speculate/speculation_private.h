@@ -60,13 +60,12 @@ struct speculation {
     bool guessed, probing;
     size_t weight_bytes; // of the model that is served
     cost_curve cost;
-    double context_us;  // of the last step
-    double drafting_us; // that the small model took for guesses of the step under way
-    ledger ledgers[2]
-                  [LEDGERS]; // of texts and of the model, by rows without guesses: 1, 2 and 3, ...
-    bool modelled;           // the small model guessed for the step under way
-    allowance allowance;     // for credit, probes, and prompts of the small model
-    double limit_us;         // of the step under way; 0: none
+    double context_us;          // of the last step
+    double drafting_us;         // that the small model took for guesses of the step under way
+    ledger ledgers[2][LEDGERS]; // of texts and the model, by rows without guesses: 1, 2 to 3, ...
+    bool modelled;              // the small model guessed for the step under way
+    allowance allowance;        // for credit, probes, and prompts of the small model
+    double limit_us;            // of the step under way; 0: none
     uint64_t since_probe, since_plain; // steps
     int32_t probe_length;              // of the next probe: 1, 2, 4, 8 in turn
     acceptance all[SPECULATION_DRAFTERS][DRAFT_BANDS];

@@ -395,7 +395,8 @@ void speculation_learn(speculation *p, const engine_report *report)
         sequence_drafted(o->item.sequence, &drafted, &accepted);
         if (drafted > 0)
             outcome_learn(p, o, drafted, accepted);
-        else if (o->drafter == MODEL && o->draft.count > 0) // a grammar or an end forbade all of it
+        // What a grammar or an end forbade is wrong; what found no page may be right.
+        else if (o->drafter == MODEL && o->draft.count > 0 && o->given == 0)
             acceptance_add(&p->slots[o->item.slot].bands[DRAFT_BANDS], 1, 0);
     }
     speculation_tell_report(p, report);
