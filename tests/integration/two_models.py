@@ -14,7 +14,7 @@ import time
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from fakes import FakeCluster  # noqa: E402
 from cluster import BUILD, Cluster, check, hashes, main, need_model, together  # noqa: E402
-from streams import text_of  # noqa: E402
+from streams import metric, text_of  # noqa: E402
 
 PROMPT = "some words to begin with, and a few more " * 6
 GREEDY = dict(prompt=PROMPT, max_tokens=24, temperature=0, ignore_eos=True)
@@ -137,17 +137,12 @@ def one_is_killed(cluster, alone):
 def metrics(cluster):
     """What the router knows of a model's requests is told by model; main lost nobody, tiny lost four."""
     text = cluster.request("GET", "/metrics")[2].decode()
-
-    def total(name, model, **labels):
-        wanted = {f'{k}="{v}"' for k, v in dict(labels, model=model).items()}
-        return sum(float(line.rpartition(" ")[2]) for line in text.splitlines()
-                   if line.startswith(name + "{") and wanted <= set(line[len(name) + 1:line.rindex("}")].split(",")))
     for model in ("main", "tiny"):
         for name in ("penstock_prefill_seconds_count", "penstock_handoff_seconds_count", "penstock_handoff_bytes_total",
                      "penstock_queue_seconds_count", "penstock_version_requests_total"):
-            check(total(name, model) > 0, f"{name} of {model}")
+            check(metric(cluster, name, model=model) > 0, f"{name} of {model}")
         check('penstock_migration_pause_seconds_count{model="%s"} 0' % model in text, model)
-    lost = [[total("penstock_workers_lost_total", m), total("penstock_retries_total", m)] for m in ("main", "tiny")]
+    lost = [[metric(cluster, f"penstock_{name}_total", model=m) for name in ("workers_lost", "retries")] for m in ("main", "tiny")]
     check(lost[0] == [0, 0] and lost[1][0] == 4, f"{lost}")
 
 
