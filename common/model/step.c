@@ -122,7 +122,10 @@ void engine_step(engine *e, engine_report *report)
     }
     report->duration_us = clock_now_us() - begun_us;
     e->prompt_rows += report->prefill_rows;
-    cost_learn(&e->cost, &e->work, (double)report->duration_us);
+    // The rows of a draft share the cache that they read, so such a step tells little of what
+    // reading it costs; what they cost themselves is learned where they are chosen.
+    if (report->draft_rows == 0)
+        cost_learn(&e->cost, &e->work, (double)report->duration_us);
 }
 
 bool engine_has_work(const engine *e)
