@@ -33,7 +33,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     buffer packed = { 0 };
     message_pack(m, &packed);
-    CHECK(unpack(kind, buffer_slice(&packed), &again) == STATUS_OK);
+    // One that packs smaller may unfold to more memory than its new size is allowed.
+    CHECK(unpack(kind, buffer_slice(&packed), &again) == STATUS_OK || packed.size < size - 1);
     message_free(again);
     message_free(m);
     buffer_close(&packed);
