@@ -8,6 +8,7 @@ import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "harness"))
 from cluster import Cluster, Failure, check, main, together  # noqa: E402
+from streams import PACE  # noqa: E402
 
 PROMPT = "List the months of the year and say something about each of them. " * 6
 
@@ -47,7 +48,7 @@ def replace(cluster, victim):
 
 
 def test():
-    with Cluster(2, 2, router=["policy.local_prefill_tokens=0"]) as cluster:
+    with Cluster(2, 2, router=["policy.local_prefill_tokens=0"], decode_set=PACE) as cluster:
         truth = text_of(cluster.stream("/v1/completions", body(cluster)))
         for count in (2, 15):
             text, victim = killed_after(cluster, count, "decode")
@@ -60,7 +61,7 @@ def test():
             check(text == truth, f"prefill worker killed: {text!r} is not {truth!r}")
         replace(cluster, victim)
         cluster.check_idle()
-    with Cluster(1, 1, router=["router.retry_budget=3s"]) as cluster:
+    with Cluster(1, 1, router=["router.retry_budget=3s"], decode_set=PACE) as cluster:
         worker = cluster.of("decode")[0]
 
         def on_event(_):
