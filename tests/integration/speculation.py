@@ -245,7 +245,10 @@ def test(arguments):
     known = drafters(arguments.draft or MODEL, arguments.requests)
     names = arguments.drafters.split(",") if arguments.drafters else known
     disturbed = [run_drafter(name, *known[name], requests, truth) for name in names]
-    check(arguments.drafters or all(sum(column) > 0 for column in zip(*disturbed)), f"no answer felt the end of a worker: {disturbed} began again and moved")
+    again, moved = (sum(column) for column in zip(*disturbed))
+    # Few short answers may all end before one that leaves has handed them over.
+    check(arguments.drafters or (again > 0 and (moved > 0 or arguments.requests < 100)),
+          f"no answer felt the end of a worker: {disturbed} began again and moved")
 
 
 if __name__ == "__main__":
