@@ -118,12 +118,15 @@ static void handle_flood(http_request *r, void *context)
     http_timer_start(f->timer, 0);
 }
 
-static char answered_client[HTTP_ADDRESS_TEXT]; // of the last answer
+static pthread_mutex_t answered_lock = PTHREAD_MUTEX_INITIALIZER;
+static char answered_client[HTTP_ADDRESS_TEXT]; // of the last answer; under the lock
 
 static void on_answered(const http_request *r, const char *route, int status_code, void *context)
 {
     (void)route, (void)context;
+    pthread_mutex_lock(&answered_lock);
     http_request_client(r, answered_client);
+    pthread_mutex_unlock(&answered_lock);
     atomic_fetch_add(status_code == 200 ? &answered_200 : &answered_other, 1);
 }
 

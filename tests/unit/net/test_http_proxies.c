@@ -189,18 +189,25 @@ static int start_behind_proxies(void **state)
     return server_start(state);
 }
 
+static void assert_answered(const char *client)
+{
+    pthread_mutex_lock(&answered_lock);
+    assert_string_equal(answered_client, client);
+    pthread_mutex_unlock(&answered_lock);
+}
+
 static void clients_are_told_apart_behind_a_proxy(void **state)
 {
     (void)state;
     buffer answer = { 0 };
     expect_status("GET /hello HTTP/1.1\r\n" REST "X-Forwarded-For: 1.1.1.1, 192.0.2.7\r\n\r\n", 200, &answer);
-    assert_string_equal(answered_client, "192.0.2.7");
+    assert_answered("192.0.2.7");
     expect_status("GET /hello HTTP/1.1\r\n" REST "X-Forwarded-For: 2600:0:0:1::7\r\n\r\n", 200, &answer);
-    assert_string_equal(answered_client, "2600:0:0:1::/64");
+    assert_answered("2600:0:0:1::/64");
     expect_status("GET /hello HTTP/1.1\r\n" REST "\r\n", 200, &answer);
-    assert_string_equal(answered_client, "127.0.0.1");
+    assert_answered("127.0.0.1");
     expect_status("GET /hello HTTP/1.1\r\n" REST "X-Forwarded-For: evil\r\n\r\n", 200, &answer);
-    assert_string_equal(answered_client, "127.0.0.1");
+    assert_answered("127.0.0.1");
     buffer_close(&answer);
 }
 
