@@ -3,7 +3,7 @@
 #
 # Run it while nothing else runs; about seven minutes. It builds, gets the default model, and starts the cluster of
 # deploy/local/up.sh afresh (a router, a prefill and a decode worker) with 0.75 GB of KV space; every row is measured in
-# that one placement of the workers.
+# that one placement of the workers. interfere, flood and served have such a cluster with 1.4 GB: their answers grow long.
 #
 #   --quick               short windows, and without the row that waits for every prompt of the flood
 #   --client load.py      a load generator to use in place of penstock-bench; ../shared/examples/load.py is
