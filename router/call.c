@@ -256,19 +256,31 @@ static bool exchanges_begin(call *c)
     return true;
 }
 
-// A question about a prompt: no worker is asked.
-static void answer_at_once(call *c)
+// The complete answer goes out. False: it found no room, and the client is told so; half of an
+// answer is none.
+static bool whole_respond(call *c)
 {
     buffer *out = &c->dispatcher->out;
     http_request *http = c->http;
+    buffer_clear(out);
+    c->shape->whole(&c->answer, out);
+    bool complete = !out->overflow;
+    c->http = NULL;
+    if (complete)
+        http_respond(http, 200, "application/json", buffer_slice(out));
+    else
+        error_respond(c, http, 503, NULL, "no_memory",
+                      "there is no memory for this answer; ask for less at a time");
+    return complete;
+}
+
+// A question about a prompt: no worker is asked.
+static void answer_at_once(call *c)
+{
     if (!may_spend(c))
         return;
     answer_prepare(c);
-    buffer_clear(out);
-    c->shape->whole(&c->answer, out);
-    c->http = NULL;
-    http_respond(http, 200, "application/json", buffer_slice(out));
-    call_end(c, "stop", false);
+    call_end(c, whole_respond(c) ? "stop" : "error", false);
 }
 
 static void call_parsed(call *c)
@@ -414,16 +426,11 @@ static void deliver_stream(call *c, exchange *x)
     http_stream_write(c->http, buffer_slice(out)); // cut: the close call follows
 }
 
-static void deliver_whole(call *c)
+static bool deliver_whole(call *c)
 {
-    buffer *out = &c->dispatcher->out;
-    http_request *http = c->http;
-    buffer_clear(out);
     answer_rank(&c->answer);
-    c->shape->whole(&c->answer, out);
     first_byte_note(c);
-    c->http = NULL;
-    http_respond(http, 200, "application/json", buffer_slice(out));
+    return whole_respond(c);
 }
 
 // What became of all choices: "length" where one of them was cut.
@@ -452,8 +459,9 @@ void call_progress(call *c, exchange *x)
     if (http && c->request.stream) {
         c->http = NULL;
         http_stream_end(http);
-    } else if (http) {
-        deliver_whole(c);
+    } else if (http && !deliver_whole(c)) {
+        call_end(c, "error", true);
+        return;
     }
     call_end(c, outcome_of(c), true);
 }

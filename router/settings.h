@@ -67,6 +67,7 @@ typedef struct router_settings {
     // api.*: what one request may ask for.
     bool debug; // allow logits_hash
     int64_t choices_max, stop_strings_max, logit_bias_max, top_logprobs_max, tokenize_tokens;
+    int64_t prompt_scores_max;
     int64_t tools_max;
     uint64_t tools_bytes;
 } router_settings;

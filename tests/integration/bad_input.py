@@ -62,6 +62,8 @@ ROWS = [
     ("completions", {"prompt": ["a", "word " * 20000]}, 400, "context_length_exceeded", "prompt[1]"),
     ("completions", {"prompt": [5, -1]}, 400, None, "prompt[1]"), ("completions", {"prompt": [5, 10 ** 9]}, 400, None, "prompt[1]"),
     ("completions", {"prompt": [[5], [1.5]]}, 400, None, "prompt[1][0]"), ("completions", {"prompt": ["a", 5]}, 400, None, "prompt[1]"),
+    ("completions", {"prompt": [[1] * 260] * 100, "prompt_logprobs": 20}, 400, None, "prompt_logprobs"),
+    ("completions", {"prompt": [[1] * 260] * 100, "echo": True, "logprobs": 20}, 400, None, "logprobs"),
     ("completions", {"prompt": ["a"] * 129}, 400, None, "prompt"), ("completions", {"n": 2, "best_of": 1}, 400, None, "best_of"),
     ("completions", {"best_of": 2, "stream": True}, 400, None, "best_of"), ("completions", {"min_tokens": 9, "max_tokens": 5}, 400, None, "min_tokens"),
     ("completions", {"stop_token_ids": [-1]}, 400, None, "stop_token_ids[0]"),
