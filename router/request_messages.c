@@ -100,6 +100,14 @@ static json_t *text_json(const buffer *text)
     return json_stringn(text->data ? text->data : "", text->size);
 }
 
+// `value` is given away. A wish that finds no memory must not be lost in silence.
+static status member_set(json_t *read, const char *name, json_t *value, error *failure)
+{
+    return json_object_set_new(read, name, value) == 0
+               ? STATUS_OK
+               : error_set(failure, STATUS_NO_MEMORY, name, "memory is short for %s", name);
+}
+
 // Behind `messages`: {"role": role, "content": text}, whose reference is borrowed.
 static json_t *message_add(json_t *messages, const char *role, const buffer *text)
 {
@@ -196,7 +204,7 @@ static status conversation_read(json_t *body, json_t *read, error *failure)
     const char *role = "";
     status result = STATUS_OK;
     buffer text = { 0 };
-    json_object_set_new(read, "messages", messages);
+    TRY(member_set(read, "messages", messages, failure));
     if (!json_is_array(given) || json_array_size(given) == 0)
         return request_must_be("messages", given, "an array of at least one message", failure);
     if (system) {
@@ -237,7 +245,8 @@ static status tools_read(json_t *body, json_t *read, error *failure)
     if (!json_is_array(given))
         return request_must_be("tools", given, "an array", failure);
     json_t *tools = json_array();
-    json_object_set_new(read, "tools", tools);
+    if (member_set(read, "tools", tools, failure) != STATUS_OK)
+        return STATUS_NO_MEMORY;
     for (size_t i = 0; i < json_array_size(given); i++) {
         char field[32];
         json_t *tool = json_array_get(given, i), *type = request_member(tool, "type");
@@ -267,21 +276,20 @@ static status tool_choice_read(json_t *body, json_t *read, error *failure)
     if (!given)
         return STATUS_OK;
     const char *type = block_type(given);
+    json_t *choice;
     if (strcmp(type, "auto") == 0 || strcmp(type, "none") == 0)
-        json_object_set_new(read, "tool_choice", json_string(type));
+        choice = json_string(type);
     else if (strcmp(type, "any") == 0)
-        json_object_set_new(read, "tool_choice", json_string("required"));
+        choice = json_string("required");
     else if (strcmp(type, "tool") == 0 && json_is_string(name))
-        json_object_set_new(
-            read, "tool_choice",
-            json_pack("{s:s,s:{s:O}}", "type", "function", "function", "name", name));
+        choice = json_pack("{s:s,s:{s:O}}", "type", "function", "function", "name", name);
     else
         return error_set(failure, STATUS_INVALID, "tool_choice",
                          "tool_choice must have a type, which is auto, any, none, or tool with the "
                          "name of one");
     if (json_is_true(request_member(given, "disable_parallel_tool_use")))
         json_object_set_new(read, "parallel_tool_calls", json_false());
-    return STATUS_OK;
+    return member_set(read, "tool_choice", choice, failure);
 }
 
 // {"type":"json_schema","schema":{...}}, as `field`: a chat's response_format.
@@ -293,10 +301,10 @@ static status format_read(json_t *format, const char *field, request *r, json_t 
         return error_set(failure, STATUS_INVALID, field,
                          "%s must be {\"type\":\"json_schema\",\"schema\":{...}}", field);
     r->format_field = field;
-    json_object_set_new(read, "response_format",
-                        json_pack("{s:s,s:{s:s,s:O}}", "type", "json_schema", "json_schema", "name",
-                                  "output", "schema", schema));
-    return STATUS_OK;
+    return member_set(read, "response_format",
+                      json_pack("{s:s,s:{s:s,s:O}}", "type", "json_schema", "json_schema", "name",
+                                "output", "schema", schema),
+                      failure);
 }
 
 // output_config: a format, and an effort, which these models have not.
