@@ -8,6 +8,7 @@
 #include <openssl/err.h>
 #include <openssl/ssl.h>
 #include <openssl/x509v3.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
@@ -248,6 +249,10 @@ status http_client_key_append(const char *file, buffer *fields, error *failure)
     if (file && !read)
         return error_set(failure, STATUS_BAD_FILE, "--key-file", "the key file %s cannot be read",
                          file);
+    if (file && strlen(key) + 1 == sizeof key && !strchr(key, '\n'))
+        return error_set(failure, STATUS_BAD_FILE, "--key-file",
+                         "the first line of the key file %s is longer than %zu characters", file,
+                         sizeof key - 2);
     if (file)
         buffer_printf(fields, "Authorization: Bearer %.*s\r\n", (int)strcspn(key, "\r\n"), key);
     return STATUS_OK;

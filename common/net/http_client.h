@@ -5,7 +5,7 @@
 #include "base/buffer.h"
 #include "base/status.h"
 
-#include <signal.h>
+#include <stdatomic.h>
 
 typedef struct http_client http_client;
 
@@ -15,7 +15,7 @@ typedef struct http_client_options {
     unsigned patience_s;   // for each byte; 0: 15
     // Looked at whenever a signal interrupts the waiting, and a few times a second while nothing
     // comes: true ends it with STATUS_CANCELLED. NULL: waiting goes on.
-    const volatile sig_atomic_t *stop;
+    const atomic_bool *stop;
 } http_client_options;
 
 // Connect. SIGPIPE is ignored from now on (OpenSSL would raise it). STATUS_INVALID (the URL),

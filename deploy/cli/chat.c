@@ -8,6 +8,7 @@
 #include "net/http_head.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,7 +31,7 @@ typedef struct chat {
     uint64_t asked_us, first_us, last_us;
 } chat;
 
-static volatile sig_atomic_t interrupted;
+static atomic_bool interrupted;
 
 static void on_interrupt(int number)
 {

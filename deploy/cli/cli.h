@@ -35,7 +35,7 @@ typedef struct cli_command {
 // STATUS_OK where the router answered 200; otherwise a sentence: the router's own where it sent
 // one. `body` NULL: GET.
 status cli_open(const cli *c, const char *url, const char *path, const json_t *body,
-                const volatile sig_atomic_t *stop, http_client **opened, error *failure);
+                const atomic_bool *stop, http_client **opened, error *failure);
 // The same, and the whole answer, which must be a JSON object of at most CLI_ANSWER_MAX bytes; it
 // is the caller's to decref.
 #define CLI_ANSWER_MAX ((size_t)64 << 20)

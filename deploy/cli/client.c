@@ -54,7 +54,7 @@ static status refusal(http_client *client, int code, error *failure)
 }
 
 status cli_open(const cli *c, const char *url, const char *path, const json_t *body,
-                const volatile sig_atomic_t *stop, http_client **opened, error *failure)
+                const atomic_bool *stop, http_client **opened, error *failure)
 {
     status result = STATUS_OK;
     http_client_options options = { url, c->authority, stop ? 120 : 0, stop };

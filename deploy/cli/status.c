@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -18,7 +19,7 @@ typedef struct look {
     error failure; // where now is NULL
 } look;
 
-static volatile sig_atomic_t over;
+static atomic_bool over;
 
 static void on_interrupt(int number)
 {

@@ -102,7 +102,7 @@ static status body_read(http_client *client, buffer *body, error *failure)
 }
 
 void client_run(const client_server *server, const client_ask *ask,
-                const volatile sig_atomic_t *stop, client_answer *answer)
+                const atomic_bool *stop, client_answer *answer)
 {
     http_client_options options = { server->url, server->authority, PATIENCE_S, stop };
     http_client *client = NULL;

@@ -32,7 +32,7 @@ typedef struct stream {
     const client_server *server;
     client_ask ask;
     client_answer answer;
-    const volatile sig_atomic_t *stop;
+    const atomic_bool *stop;
     pthread_t thread;
     volatile bool over;
 } stream;
@@ -54,7 +54,7 @@ static void *stream_main(void *argument)
 }
 
 static bool stream_start(stream *s, const interfere_options *o, int number, bool intruder,
-                         const volatile sig_atomic_t *stop)
+                         const atomic_bool *stop)
 {
     *s = (stream){ .server = &o->server, .stop = stop };
     s->ask = (client_ask){ .seed = o->seed,
@@ -143,7 +143,7 @@ static void intruders_print(const interfere_options *o, const stream *streams, i
 
 // Send the long prompts when they are due; returns how many.
 static int intruders_send(const interfere_options *o, stream *intruders, double begin,
-                          const volatile sig_atomic_t *stop)
+                          const atomic_bool *stop)
 {
     int sent = 0;
     while (sent < STREAMS_MAX && bench_now() - begin < o->seconds) {
@@ -157,7 +157,7 @@ static int intruders_send(const interfere_options *o, stream *intruders, double 
 }
 
 static void intruders_wait(const interfere_options *o, stream *intruders, int sent,
-                           volatile sig_atomic_t *stop)
+                           atomic_bool *stop)
 {
     double until = bench_now() + o->wait;
     for (int i = 0; i < sent; i++) {
@@ -172,7 +172,7 @@ static void intruders_wait(const interfere_options *o, stream *intruders, int se
 // One window; false where memory or threads are short.
 static bool window_run(const interfere_options *o, bool with)
 {
-    static volatile sig_atomic_t stop, stop_intruders;
+    static atomic_bool stop, stop_intruders;
     stream *streams = calloc((size_t)o->decoders, sizeof *streams);
     stream *intruders = calloc(STREAMS_MAX, sizeof *intruders);
     window w = { 0 };

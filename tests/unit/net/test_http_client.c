@@ -7,8 +7,9 @@
 
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 
-static volatile sig_atomic_t stop;
+static atomic_bool stop;
 static char url[64];
 
 static void on_alarm(int number)
@@ -83,8 +84,7 @@ static void a_signal_ends_the_waiting(void **state)
     buffer_close(&answer);
 }
 
-// Flags of signal handlers are no atomics, so the thread sanitizer must not see this write.
-__attribute__((no_sanitize("thread"))) static void *stop_soon(void *unused)
+static void *stop_soon(void *unused)
 {
     usleep(100000);
     stop = 1;
