@@ -1,6 +1,7 @@
 #include "decode_worker/speculate/controller.h"
 
 #include <math.h>
+#include <string.h>
 
 acceptance acceptance_begin(double outcomes)
 {
@@ -291,11 +292,17 @@ bool controller_widen(const cost_curve *c, const step_facts *step, offer *offers
         for (int32_t i = 0; i < count; i++)
             rows += widened(&offers[i], times);
     } while (rows > last && cost_curve_knows(c, rows));
-    if (rows == last || rows > step->rows + step->room || rows > reach ||
-        (step->limit_us > 0 && cost_curve_us(c, rows) + step->fixed_us > step->limit_us))
+    if (rows == last || rows > step->rows + step->room || rows > reach)
         return false;
-    for (int32_t i = 0; i < count; i++)
-        offers[i].chosen = widened(&offers[i], times);
+    offer wider[COST_ROWS_MAX];
+    for (int32_t i = 0; i < count; i++) {
+        wider[i] = offers[i];
+        wider[i].chosen = widened(&offers[i], times);
+    }
+    double us = cost_curve_us(c, rows) + step->fixed_us + controller_rounds_us(c, step, wider, count);
+    if (step->limit_us > 0 && us > step->limit_us)
+        return false;
+    memcpy(offers, wider, (size_t)count * sizeof *offers);
     return true;
 }
 

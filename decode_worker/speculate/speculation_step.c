@@ -114,6 +114,17 @@ static uint64_t probe_every(const speculation *p, const step_facts *facts)
                                                                         : every * HOPELESS_TIMES;
 }
 
+// Guesses of one sequence, at most so many, with which the step keeps its limit.
+static int32_t most_within(const speculation *p, const step_facts *facts, bool drafted, int32_t most)
+{
+    double round_us = drafted ? controller_round_us(&p->cost, facts, 1) : 0;
+    while (facts->limit_us > 0 && most > 0 &&
+           cost_curve_us(&p->cost, facts->rows + most) + facts->fixed_us + most * round_us >
+               facts->limit_us)
+        most--;
+    return most;
+}
+
 // A step that tries what guessing does, where it would otherwise be off, as far as that may cost
 // something. One sequence guesses, in turn.
 static void probe(speculation *p, const step_facts *facts)
@@ -127,7 +138,10 @@ static void probe(speculation *p, const step_facts *facts)
         int32_t could = p->step[at].could;
         if (could == 0 || p->step[at].dear)
             continue;
-        p->offers[at].chosen = could < most ? could : most;
+        most = most_within(p, facts, p->step[at].drafter == MODEL, could < most ? could : most);
+        if (most == 0)
+            return; // it would be too long a step for the others
+        p->offers[at].chosen = most;
         p->probe_length = p->probe_length < 8 ? p->probe_length * 2 : 1;
         p->since_probe = 0;
         p->probing = true;
@@ -152,7 +166,8 @@ static double shadow_late(const speculation *p, const step_facts *facts, const g
     sequence_tokens(o->item.sequence, &count);
     double late = draft_model_behind(p->model, o->item.slot, count) - CATCH_UP_FREE;
     double us = controller_round_us(&p->cost, facts, 1) * CATCH_UP_SHARE;
-    return fmax(late, 0) * us / (cost_curve_us(&p->cost, facts->rows) + p->context_us);
+    double plain_us = cost_curve_us(&p->cost, facts->rows) + p->context_us;
+    return plain_us > 0 ? fmax(late, 0) * us / plain_us : 0;
 }
 
 // What is offered for one sequence: the text's guess, which is there, or the model's, which is made
