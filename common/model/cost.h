@@ -1,7 +1,7 @@
 // How long a step will take: a line through what steps took so far.
 //
 // A step costs a constant (every weight is read once), so much per row, so much per cached token
-// that its decode rows read and so much per pair of prompt row and cached token. The four prices
+// that its answers read and so much per pair of prompt row and cached token. The four prices
 // follow the measured steps by recursive least squares with forgetting in its information form
 // (Simon, Optimal State Estimation, ch. 6), so they fit the machine and the model without a table
 // of constants. A step makes only the prices older that it pays: what prompts cost is not forgotten
@@ -16,7 +16,7 @@
 // The work of one step.
 typedef struct cost_work {
     double rows;           // tokens computed
-    double decode_context; // cached tokens, summed over the rows of answers
+    double decode_context; // cached tokens, summed over the answers
     double prompt_pairs;   // rows of prompts times the cached tokens of each
 } cost_work;
 
