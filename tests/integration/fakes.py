@@ -1,9 +1,11 @@
 """The real router with workers that have no engine (fake/fake_worker.c): quick, exact, and free to misbehave."""
 import os
+import re
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "harness"))
 from cluster import BUILD, Cluster, Process  # noqa: E402
+from streams import metric  # noqa: E402
 
 
 class FakeCluster(Cluster):
@@ -34,10 +36,4 @@ class FakeCluster(Cluster):
     def metric(self, name):
         """The sum of the series that are so called and have these labels, and perhaps more of them; 0 where there is none."""
         family, _, labels = name.rstrip("}").partition("{")
-        wanted, total = set(labels.split(",")) if labels else set(), 0.0
-        for line in self.request("GET", "/metrics")[2].decode().splitlines():
-            found, _, value = line.rpartition(" ")
-            called, _, has = found.rstrip("}").partition("{")
-            if called == family and wanted <= set(has.split(",")):
-                total += float(value)
-        return total
+        return metric(self, family, **dict(re.findall(r'(\w+)="([^"]*)"', labels)))

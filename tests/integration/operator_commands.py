@@ -113,6 +113,7 @@ def access():
     with FakeCluster() as cluster:
         cluster.fake("decode", "d1")
         check(cluster.request("POST", "/admin/workers", order, headers={"X-Forwarded-For": "10.1.1.1"})[0] == 403, "a proxy's client")
+        check(cluster.request("POST", "/admin/workers", order, headers={"X-Forwarded-For": ""})[0] == 403, "a proxy's client that began with an empty field")
     with tempfile.TemporaryDirectory() as folder:
         keys = [os.path.join(folder, name) for name in ("right", "wrong")]
         for path, key in zip(keys, ("0123456789abcdef", "0123456789abcdeF")):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# tags: integration models slow
+# tags: heavy slow
 # limit: 14400
 """speculation.py with 200 requests on three models, and with 40 on a large model with a small one that guesses for it. A model whose file is not
 there (deploy/model/fetch.sh) is passed over by name."""
