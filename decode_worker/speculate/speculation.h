@@ -29,7 +29,7 @@ typedef struct speculation_settings {
     int64_t tokens;        // guessed for one sequence in a step, at most
     int64_t probe_percent; // of the steps in which it is off
     int64_t fixed;         // guess so many whether it pays or not (measurements); 0: as it pays
-    int64_t step_us;       // no step of several sequences is predicted to take longer, or 1.6 times
+    int64_t step_us;       // no step of several sequences is predicted to take longer, or 1.4 times
                            // as long as without; 0: no limit
     int64_t step_batch_us; // the same where all are of the batch class
     int64_t memory_tokens; // past answers that the suffix drafter keeps
