@@ -4,14 +4,15 @@
 // router's REP socket; a request is a worker's REQ. Sockets deliver into a `queue` of
 // mailbox_event, which the owner (the router's loop, the worker's step thread) pops; nng's own
 // threads only move messages. Sends never block: each socket has a bounded outgoing list, and a
-// full one is a suspect peer. Urgent messages (cancel, heartbeats) pass waiting ordinary ones. nng
+// full one is a suspect peer. Urgent messages (heartbeats) pass waiting ordinary ones. nng
 // keeps order per socket and may lose what was queued when a socket closes; a closed socket's
 // messages never reach another incarnation.
 //
 // A pair lives for one connection: after MAILBOX_DOWN it takes and delivers nothing more, also from
 // a peer that connects again; close it and open another. Its events come in the order UP, messages,
-// DOWN, and none is lost: while the event queue is full the pair stops receiving (it looks again
-// every 2 ms), so that the peer's sends wait.
+// DOWN. While the event queue is full the pair stops receiving (it looks again every 2 ms), so that
+// the peer's sends wait and nothing is lost; what a peer sent before it ended is delivered, except
+// for what was still on its way where it is this side's send that found the connection broken.
 //
 // The end of a peer is known within 10 ms as a rule. nng 1.5 can lose its thread that buries
 // connections when a peer dies amid heavy traffic both ways; from then on this process notices lost

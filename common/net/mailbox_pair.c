@@ -46,8 +46,7 @@ struct mailbox_pair {
     int pipe;         // nng's number of the connection
     int removed_pipe; // the last that went before we heard that it came
     bool up_due;      // MAILBOX_UP is still to be queued
-    bool down_due;    // MAILBOX_DOWN likewise, after all messages
-    bool drained;     // nothing that came before the loss is left
+    bool down_due;    // MAILBOX_DOWN likewise, after the last message
     bool resting;     // `receiving` sleeps
     nng_msg *parked;  // received, not yet queued
 
@@ -56,6 +55,8 @@ struct mailbox_pair {
     bool send_busy;
     size_t waiting; // in the lanes and in `sending`
 };
+
+static void drop_waiting(mailbox_pair *p);
 
 // ---- receiving ---------------------------------------------------------------------------------
 
@@ -79,7 +80,7 @@ static bool deliver(mailbox_pair *p)
     if (p->parked != NULL && !push_event(p, MAILBOX_MESSAGE, p->parked))
         return false;
     p->parked = NULL;
-    if (!p->down_due || !p->drained)
+    if (!p->down_due)
         return true;
     if (!push_event(p, MAILBOX_DOWN, NULL))
         return false;
@@ -87,20 +88,26 @@ static bool deliver(mailbox_pair *p)
     return true;
 }
 
-// Under the lock: go on receiving, or rest while the queue is full. After a loss only what nng
-// already holds is taken, without waiting, so that MAILBOX_DOWN comes last.
+// Under the lock: go on receiving, or rest while the queue is full. nng 1.5 tells of the end of a
+// connection (NNG_PIPE_EV_REM_POST, which waits for the lock) before it takes it apart; asked for a
+// message later than that, while one was on its way in, it reads through a null pointer. So a lost
+// pair is never asked for one.
 static void receive_next(mailbox_pair *p)
 {
     bool delivered = deliver(p);
     p->resting = !delivered;
-    nng_aio_set_timeout(p->receiving, NNG_DURATION_INFINITE);
     if (!delivered)
         nng_sleep_aio(REST_MS, p->receiving);
-    else if (p->state != PAIR_LOST || p->down_due) {
-        if (p->down_due)
-            nng_aio_set_timeout(p->receiving, NNG_DURATION_ZERO);
+    else if (p->state != PAIR_LOST)
         nng_recv_aio(p->socket, p->receiving);
-    }
+}
+
+static void lost(mailbox_pair *p)
+{
+    p->state = PAIR_LOST;
+    p->down_due = true;
+    drop_waiting(p);
+    nng_aio_abort(p->sending, NNG_ECONNRESET);
 }
 
 static void connected(mailbox_pair *p, int pipe)
@@ -108,6 +115,8 @@ static void connected(mailbox_pair *p, int pipe)
     p->state = PAIR_CONNECTED;
     p->pipe = pipe;
     p->up_due = true;
+    if (p->removed_pipe == pipe)
+        lost(p);
 }
 
 static void on_received(void *argument)
@@ -122,8 +131,7 @@ static void on_received(void *argument)
         if (p->state == PAIR_WAITING)
             connected(p, pipe);
         p->parked = message;
-    } else if (!p->resting && code == NNG_ETIMEDOUT && p->down_due)
-        p->drained = true;
+    }
     if (!p->closed && code != NNG_ECLOSED)
         receive_next(p);
     pthread_mutex_unlock(&p->lock);
@@ -235,14 +243,6 @@ size_t mailbox_pair_waiting(mailbox_pair *p)
 
 // ---- the connection ----------------------------------------------------------------------------
 
-static void lost(mailbox_pair *p)
-{
-    p->state = PAIR_LOST;
-    p->down_due = true;
-    drop_waiting(p);
-    nng_aio_abort(p->sending, NNG_ECONNRESET);
-}
-
 // On one of nng's threads. A pair that had its connection turns every other away.
 static void on_pipe(nng_pipe pipe, nng_pipe_ev event, void *argument)
 {
@@ -250,11 +250,9 @@ static void on_pipe(nng_pipe pipe, nng_pipe_ev event, void *argument)
     int id = nng_pipe_id(pipe);
     pthread_mutex_lock(&p->lock);
     bool reject = event == NNG_PIPE_EV_ADD_PRE && p->state != PAIR_WAITING;
-    if (event == NNG_PIPE_EV_ADD_POST && p->state == PAIR_WAITING) {
+    if (event == NNG_PIPE_EV_ADD_POST && p->state == PAIR_WAITING)
         connected(p, id);
-        if (p->removed_pipe == id)
-            lost(p);
-    } else if (event == NNG_PIPE_EV_REM_POST && p->state == PAIR_CONNECTED && p->pipe == id)
+    else if (event == NNG_PIPE_EV_REM_POST && p->state == PAIR_CONNECTED && p->pipe == id)
         lost(p);
     else if (event == NNG_PIPE_EV_REM_POST && p->state == PAIR_WAITING)
         p->removed_pipe = id;
