@@ -3,6 +3,8 @@
 // drain's deadline, or a second signal).
 #include "router/router.h"
 
+#include "base/crash.h"
+
 #include <stdio.h>
 
 int main(int argc, char **argv)
@@ -18,6 +20,7 @@ int main(int argc, char **argv)
         config_close(&router_program, &settings);
         return 0;
     }
+    crash_report_install();
     router *r = NULL;
     int code = 1;
     status result = settings.batch_threads ? mailbox_threads_batch(&failure) : STATUS_OK;

@@ -2,6 +2,7 @@
 #include "worker/station_private.h"
 
 #include "base/clock.h"
+#include "base/crash.h"
 #include "base/random.h"
 #include "worker/cores.h"
 #include "worker/worker_private.h"
@@ -207,6 +208,7 @@ int station_main(const config_program *program, void *settings, const station_ro
     int code = 0;
     flip *become = NULL;
     if (action == CONFIG_RUN) {
+        crash_report_install();
         worker_signals_open();
         station s = {
             .role = role,
