@@ -205,7 +205,7 @@ class World(Cluster):
             except (OSError, ValueError, http.client.HTTPException, Failure) as e:
                 last = e
             if not member.process.alive():
-                raise Failure(f"{member.process.name} ended by itself with {member.process.popen.returncode}")
+                raise Failure(member.process.last_words())
             time.sleep(0.05)
         raise Failure(f"{member.name} does not serve again within {seconds} s: {last}")
 

@@ -11,6 +11,7 @@ import atexit
 import http.client
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -40,9 +41,18 @@ def need_model():
 
 
 def free_port(host="127.0.0.1"):
-    with socket.socket() as s:
-        s.bind((host, 0))
-        return s.getsockname()[1]
+    """A port that nobody uses now, and that the kernel gives to no outgoing connection before its user binds it."""
+    with open("/proc/sys/net/ipv4/ip_local_port_range") as f:
+        first_given = int(f.read().split()[0])
+    for _ in range(100):
+        port = random.SystemRandom().randrange(10000, max(first_given, 11000))
+        with socket.socket() as s:
+            try:
+                s.bind((host, port))
+                return port
+            except OSError:
+                continue
+    raise Failure(f"no free port between 10000 and {first_given}")
 
 
 class Failure(Exception):
@@ -70,6 +80,9 @@ class Process:
     def text(self):
         with open(self.log_path, "rb") as f:
             return f.read().decode("utf-8", "replace")
+
+    def last_words(self):
+        return f"{self.name} ended by itself with {self.popen.returncode}:\n{self.text()[-4000:]}"
 
     def kill(self, number=signal.SIGKILL):
         self.expected_death = self.expected_death or number in (signal.SIGKILL, signal.SIGTERM)
@@ -203,7 +216,7 @@ class Cluster:
         while time.monotonic() < end:
             for process in self.processes:
                 if not process.alive() and not process.expected_death:
-                    raise Failure(f"{process.name} ended by itself with {process.popen.returncode}:\n{process.text()[-4000:]}")
+                    raise Failure(process.last_words())
             try:
                 last = test()
                 if last:
@@ -243,7 +256,7 @@ class Cluster:
         for process in self.processes:
             if not process.alive() and not process.expected_death:
                 failed = True
-                print(f"{process.name} ended by itself with {process.popen.returncode}")
+                print(process.last_words())
         codes = {}
         for process in reversed(self.processes):
             if process.alive():
