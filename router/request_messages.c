@@ -229,7 +229,7 @@ static status conversation_read(json_t *body, json_t *read, error *failure)
         }
     }
     if (strcmp(role, "assistant") == 0) // the answer goes on behind what is there
-        json_object_set_new(read, "continue_final_message", json_true());
+        TRY(member_set(read, "continue_final_message", json_true(), failure));
 fail:
     buffer_close(&text);
     return result;
@@ -287,9 +287,10 @@ static status tool_choice_read(json_t *body, json_t *read, error *failure)
         return error_set(failure, STATUS_INVALID, "tool_choice",
                          "tool_choice must have a type, which is auto, any, none, or tool with the "
                          "name of one");
-    if (json_is_true(request_member(given, "disable_parallel_tool_use")))
-        json_object_set_new(read, "parallel_tool_calls", json_false());
-    return member_set(read, "tool_choice", choice, failure);
+    status result = member_set(read, "tool_choice", choice, failure);
+    if (result == STATUS_OK && json_is_true(request_member(given, "disable_parallel_tool_use")))
+        result = member_set(read, "parallel_tool_calls", json_false(), failure);
+    return result;
 }
 
 // {"type":"json_schema","schema":{...}}, as `field`: a chat's response_format.
