@@ -41,18 +41,18 @@ def need_model():
 
 
 def free_port(host="127.0.0.1"):
-    """A port that nobody uses now, and that the kernel gives to no outgoing connection before its user binds it."""
+    """A port that nobody uses now, and, where the kernel's range for outgoing connections begins above it, that none of them is given."""
     with open("/proc/sys/net/ipv4/ip_local_port_range") as f:
-        first_given = int(f.read().split()[0])
+        end = max(int(f.read().split()[0]), 11000)
     for _ in range(100):
-        port = random.SystemRandom().randrange(10000, max(first_given, 11000))
+        port = random.SystemRandom().randrange(10000, end)
         with socket.socket() as s:
             try:
                 s.bind((host, port))
                 return port
             except OSError:
                 continue
-    raise Failure(f"no free port between 10000 and {first_given}")
+    raise Failure(f"no free port between 10000 and {end} at {host} in 100 tries")
 
 
 class Failure(Exception):
