@@ -187,7 +187,7 @@ def drafters(draft, count):
             "suffix": (["speculate.drafter=suffix"] + fixed, count >= 100),
             "model": (["speculate.drafter=model", f"speculate.model={draft}"] + fixed, draft != MODEL),
             "layers": (["speculate.drafter=model", f"speculate.layers={layers_of(MODEL) - 2}"] + fixed, True),
-            "faults": (["speculate.drafter=model", f"speculate.model={draft}", "faults=draft.fail:0.01,draft.stall:0.01:100"] + fixed, False)}
+            "faults": (["speculate.drafter=model", f"speculate.model={draft}", "faults=draft.fail:0.05,draft.stall:0.01:100"] + fixed, False)}
 
 
 def run_drafter(name, settings, wrong, requests, truth):
