@@ -54,12 +54,13 @@ static status render(const chat *c, const chat_request *request, json_t *message
 
 enum { PROBE_OUTPUT_MAX = 1 << 16 };
 
-// Render a conversation for a probe; true if it worked. The output stays in `output`.
-static bool probe(const chat *c, const char *conversation, template_output *output)
+// Render a conversation for a probe; true if it worked. The output stays in `output`. `extra`: as
+// in chat_request.
+static bool probe(const chat *c, const char *conversation, json_t *extra, template_output *output)
 {
     json_t *messages = json_loads(conversation, 0, NULL), *markup = json_array();
     template_limits limits = { .steps = 200000, .output_bytes = PROBE_OUTPUT_MAX };
-    chat_request request = { .add_generation_prompt = true };
+    chat_request request = { .extra = extra, .add_generation_prompt = true };
     CHECK(messages); // the conversations are below
     bool worked =
         markup && render(c, &request, messages, markup, &limits, output, NULL) == STATUS_OK;
@@ -88,7 +89,7 @@ static void probe_calls(chat *c, template_output *output)
             "\"function\": {\"name\": \"f\", \"arguments\": %s}}]}, {\"role\": \"tool\", "
             "\"tool_call_id\": \"abcdefghi\", \"name\": \"f\", \"content\": \"b\"}]",
             contents[i / 2], arguments[i % 2]);
-        if (!probe(c, conversation, output) || shows(output, "'needle'"))
+        if (!probe(c, conversation, NULL, output) || shows(output, "'needle'"))
             continue;
         c->traits.null_content_as_text = i / 2 == 1;
         c->traits.arguments_as_text = i % 2 == 1;
@@ -101,10 +102,36 @@ static void probe_parts(chat *c, template_output *output)
     static const char text[] = "[{\"role\": \"user\", \"content\": \"needle\"}]";
     static const char parts[] = "[{\"role\": \"user\", \"content\": [{\"type\": \"text\", "
                                 "\"text\": \"needle\"}]}]";
-    if (probe(c, text, output) && shows(output, "needle"))
+    if (probe(c, text, NULL, output) && shows(output, "needle"))
         return;
     c->traits.content_as_parts =
-        probe(c, parts, output) && shows(output, "needle") && !shows(output, "'needle'");
+        probe(c, parts, NULL, output) && shows(output, "needle") && !shows(output, "'needle'");
+}
+
+// Whether the prompt is another one where the variable is true than where it is false.
+static bool switches(const chat *c, const char *name, template_output *output)
+{
+    const char *content =
+        c->traits.content_as_parts ? "[{\"type\": \"text\", \"text\": \"a\"}]" : "\"a\"";
+    char conversation[128];
+    template_output other = { 0 };
+    json_t *on = json_pack("{s:b}", name, 1), *off = json_pack("{s:b}", name, 0);
+    snprintf(conversation, sizeof conversation, "[{\"role\": \"user\", \"content\": %s}]", content);
+    bool differ = on && off && probe(c, conversation, on, output) &&
+                  probe(c, conversation, off, &other) &&
+                  !slice_equal(buffer_slice(&output->text), buffer_slice(&other.text));
+    json_decref(on);
+    json_decref(off);
+    template_output_close(&other);
+    return differ;
+}
+
+static void probe_switch(chat *c, template_output *output)
+{
+    static const char *const names[] = { "enable_thinking", "thinking" };
+    for (size_t i = 0; c->traits.thinks && !c->traits.thinking_switch && i < 2; i++)
+        if (template_mentions(c->template, names[i]) && switches(c, names[i], output))
+            c->traits.thinking_switch = names[i];
 }
 
 static char *copy_of(slice text)
@@ -140,6 +167,7 @@ status chat_open(slice source, slice bos, slice eos, chat **opened, error *failu
     c->traits.tools = tool_format_detect(source);
     probe_calls(c, &output);
     probe_parts(c, &output);
+    probe_switch(c, &output);
     template_output_close(&output);
     *opened = c;
     return STATUS_OK;

@@ -26,15 +26,16 @@ void chat_close(chat *c); // NULL is allowed
 
 // What the template reads, for a caller who must refuse or warn, and what it was found to need.
 typedef struct chat_traits {
-    bool reads_tools;          // it mentions `tools`
-    bool reads_tool_calls;     // it mentions `tool_calls`
-    bool reads_bos;            // it mentions `bos_token`
-    bool knows_developer;      // it mentions the role "developer"
-    bool null_content_as_text; // null content fails in it, an empty string does not
-    bool arguments_as_text;    // it wants the arguments of tool_calls as JSON text
-    bool content_as_parts;     // it drops content that is not a list of text parts
-    bool thinks;               // it knows blocks of <think> (reasoning.h)
-    tool_format tools;         // how its model writes calls, by the marks that it spells
+    bool reads_tools;            // it mentions `tools`
+    bool reads_tool_calls;       // it mentions `tool_calls`
+    bool reads_bos;              // it mentions `bos_token`
+    bool knows_developer;        // it mentions the role "developer"
+    bool null_content_as_text;   // null content fails in it, an empty string does not
+    bool arguments_as_text;      // it wants the arguments of tool_calls as JSON text
+    bool content_as_parts;       // it drops content that is not a list of text parts
+    bool thinks;                 // it knows blocks of <think> (reasoning.h)
+    const char *thinking_switch; // the variable that turns them on and off; NULL: it has none
+    tool_format tools;           // how its model writes calls, by the marks that it spells
 } chat_traits;
 const chat_traits *chat_traits_of(const chat *c);
 

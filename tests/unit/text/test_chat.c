@@ -271,7 +271,36 @@ static void traits_say_what_a_template_reads(void **state)
     opened = open_chat("<tool_call>{{ messages[0].content.split('</think>')[-1] }}");
     traits = chat_traits_of(opened);
     assert_true(traits->thinks && traits->tools == TOOL_FORMAT_HERMES);
+    assert_null(traits->thinking_switch);
     chat_close(opened);
+}
+
+// A switch is a variable that changes the prompt, not one that is only spoken of.
+static void the_switch_of_thought_is_found_by_trying(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *source, *name;
+    } templates[] = {
+        { CHATML "{% if enable_thinking is defined and enable_thinking is false %}<think>\n\n"
+                 "</think>\n\n{% endif %}",
+          "enable_thinking" },
+        { CHATML "{{ '<think>' if thinking else '</think>' }}", "thinking" },
+        { "{% for m in messages %}{{ m.content[0].text }}{% endfor %}"
+          "{% if thinking %}<think>{% else %}</think>{% endif %}",
+          "thinking" },
+        { CHATML "{% if false and enable_thinking %}</think>{% endif %}", NULL },
+        { CHATML "{{ messages[0].thinking }}{# </think> #}", NULL },
+        { CHATML "{{ 'think!' if enable_thinking }}", NULL }, // no blocks of <think>
+        { "{% if thinking %}{{ raise_exception('no') }}{% endif %}{# </think> #}", NULL },
+    };
+    for (size_t i = 0; i < sizeof templates / sizeof *templates; i++) {
+        chat *opened = open_chat(templates[i].source);
+        const char *found = chat_traits_of(opened)->thinking_switch, *name = templates[i].name;
+        if (name ? !found || strcmp(found, name) != 0 : found != NULL)
+            fail_msg("%s: %s", templates[i].source, found ? found : "none");
+        chat_close(opened);
+    }
 }
 
 static void a_template_that_does_not_compile_opens_no_chat(void **state)
@@ -429,6 +458,7 @@ int main(void)
         cmocka_unit_test(b029_only_the_template_writes_markers),
         cmocka_unit_test(further_variables_reach_the_template),
         cmocka_unit_test(traits_say_what_a_template_reads),
+        cmocka_unit_test(the_switch_of_thought_is_found_by_trying),
         cmocka_unit_test(the_last_message_may_be_continued),
         cmocka_unit_test(a_prompt_that_opens_a_block_of_thought_is_noticed),
         cmocka_unit_test(documents_reach_the_template),
