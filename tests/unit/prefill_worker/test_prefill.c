@@ -176,31 +176,45 @@ static void b077_a_first_token_that_ends_it_is_not_handed_over(void **state)
     end();
 }
 
+// Asks for an answer of 140 tokens and has it moved to `target` behind the first `moment` of them. False: the order came when
+// the answer was over or too far ahead of what was seen of it, as happens where this process does not run for a while.
+static bool moved(uint64_t number, int moment, fake_worker *target, const fake_answer *truth)
+{
+    fake_ticket t;
+    fake_answer a = { 0 };
+    fake_event event;
+    fake_ticket_make(&t, number, prompt, 100, 140);
+    fake_worker_send(decode, &t.message);
+    while (a.count < moment && fake_router_next(router, patience_ms, &event))
+        fake_answer_take(&a, number, &event);
+    migrate(&t, &a, target);
+    assert_true(fake_answer_wait(router, &a, number, patience_ms));
+    assert_same(&a, truth);
+    if (!a.handed_over)
+        fake_worker_cancel(target, number, 1); // as a router does; its seat waits for pages that nobody sends
+    both_idle();
+    assert_true(fake_worker_idle(router, target, patience_ms));
+    assert_int_equal(fake_worker_beat(target)->prefill_tokens, 0);
+    return a.handed_over == 1;
+}
+
 // The pages of a live sequence go to another decode worker, which goes on at the very next token.
 static void a_running_sequence_moves(void **state)
 {
     (void)state;
-    const char *const settings[] = { "engine.prefix_reuse=false", "faults=worker.stall:1:2", NULL };
+    const char *const settings[] = { "engine.prefix_reuse=false", "faults=worker.stall:1:5", NULL };
     begin_with(NULL, settings);
     pid_t other = fake_process_start("decode", router, settings);
     fake_worker *target = fake_router_worker(router, 3);
     const int moments[] = { 1, 2, 20, 62, 64, 65, 100 };
+    uint64_t number = 100;
     for (uint64_t i = 0; i < sizeof(moments) / sizeof(moments[0]); i++) {
         fake_ticket t;
         fake_ticket_make(&t, 10 + i, prompt, 100, 140);
-        fake_answer truth = ask_decode(&t), a = { 0 };
-        fake_ticket_make(&t, 100 + i, prompt, 100, 140);
-        fake_worker_send(decode, &t.message);
-        fake_event event;
-        while (a.count < moments[i] && fake_router_next(router, patience_ms, &event))
-            fake_answer_take(&a, 100 + i, &event);
-        migrate(&t, &a, target);
-        assert_true(fake_answer_wait(router, &a, 100 + i, patience_ms));
-        assert_int_equal(a.handed_over, 1);
-        assert_same(&a, &truth);
-        both_idle();
-        assert_true(fake_worker_idle(router, target, patience_ms));
-        assert_int_equal(fake_worker_beat(target)->prefill_tokens, 0);
+        fake_answer truth = ask_decode(&t);
+        int tries = 1;
+        while (!moved(number++, moments[i], target, &truth))
+            assert_true(tries++ < 20);
     }
     fake_process_end(router, other, patience_ms);
     end();
