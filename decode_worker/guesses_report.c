@@ -28,8 +28,8 @@ static void drafter_report(const speculation_drafter *d, guesses_drafter *to)
     snprintf(to->name, sizeof(to->name), "%s", d->name);
     snprintf(to->draft, sizeof(to->draft), "%s", d->draft);
     while (to->positions < GUESSES_POSITIONS && d->tried[to->positions] > 0) {
-        to->tried[to->positions] = (uint32_t)d->tried[to->positions];
-        to->held[to->positions] = (uint32_t)d->right[to->positions];
+        to->tried[to->positions] = d->tried[to->positions];
+        to->held[to->positions] = d->right[to->positions];
         to->positions++;
     }
 }

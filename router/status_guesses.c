@@ -2,11 +2,11 @@
 
 #include <inttypes.h>
 
-static void append_numbers(const char *name, const uint32_t *numbers, size_t count, buffer *out)
+static void append_numbers(const char *name, const uint64_t *numbers, size_t count, buffer *out)
 {
     buffer_printf(out, ",\"%s\":[", name);
     for (size_t i = 0; i < count; i++)
-        buffer_printf(out, i > 0 ? ",%u" : "%u", numbers[i]);
+        buffer_printf(out, i > 0 ? ",%" PRIu64 : "%" PRIu64, numbers[i]);
     buffer_append_byte(out, ']');
 }
 

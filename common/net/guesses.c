@@ -21,8 +21,8 @@ static void drafter_tell(const guesses_drafter *from, Penstock__Drafter *to)
     to->break_even = from->break_even;
     to->below_s = from->below_s;
     to->n_tried = to->n_held = from->positions;
-    to->tried = (uint32_t *)from->tried;
-    to->held = (uint32_t *)from->held;
+    to->tried = (uint64_t *)from->tried;
+    to->held = (uint64_t *)from->held;
 }
 
 static size_t drafters_tell(const guesses_drafter *from, size_t count, Penstock__Drafter *room,

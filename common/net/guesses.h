@@ -21,7 +21,7 @@ typedef struct guesses_drafter {
     double expected;         // alpha of what it offers now; 0: nothing was offered yet
     double break_even;       // alpha that it needs now; 1: none is enough, 0: not known
     double below_s;          // what it offers has been below break-even for so long
-    uint32_t tried[GUESSES_POSITIONS], held[GUESSES_POSITIONS]; // by position in the guess
+    uint64_t tried[GUESSES_POSITIONS], held[GUESSES_POSITIONS]; // by position in the guess
     size_t positions;
 } guesses_drafter;
 

@@ -25,8 +25,8 @@ static guesses_drafter some_drafter(const char *name, size_t positions)
     snprintf(d.name, sizeof d.name, "%s", name);
     snprintf(d.draft, sizeof d.draft, "small");
     for (size_t i = 0; i < positions; i++) {
-        d.tried[i] = (uint32_t)(100 - i);
-        d.held[i] = (uint32_t)(90 - i);
+        d.tried[i] = 5000000000 - i;
+        d.held[i] = 4900000000 - i;
     }
     return d;
 }
@@ -209,7 +209,7 @@ static void what_is_too_much_is_turned_away_by_field(void **state)
     guesses g = all_there_is();
     guesses_room room;
     error failure = { 0 };
-    uint32_t many[GUESSES_POSITIONS + 1] = { 0 };
+    uint64_t many[GUESSES_POSITIONS + 1] = { 0 };
     Penstock__GuessClass *three[3];
     Penstock__Guesses *m;
     for (int which = 0; which < 3; which++) {
