@@ -131,7 +131,8 @@ static status model_choose(request_rules *rules, json_t *body, request *r, error
     if (value && !json_is_string(value))
         return request_must_be("model", value, "a string", failure);
     slice name = request_text(value);
-    r->model = value ? models_find(rules->models, name) : models_first(rules->models, rules->hidden);
+    r->model =
+        value ? models_find(rules->models, name) : models_first(rules->models, rules->hidden);
     if (!r->model || model_set_has(rules->hidden, r->model))
         return model_unknown(rules, name, failure);
     rules->model = &r->model->prompt;
@@ -199,10 +200,11 @@ static status scores_check(const request_rules *rules, const request *r, error *
     count *= r->choices * (uint64_t)(1 + most); // none wraps: choices and context are bounded
     if (count <= limit)
         return STATUS_OK;
-    return error_set(failure, STATUS_INVALID, r->prompt_logprobs ? "prompt_logprobs" : "logprobs",
-                     "%llu log-probabilities of prompts are asked for (tokens, times answers, times "
-                     "one and the alternatives); right is at most %llu in one request",
-                     (unsigned long long)count, (unsigned long long)limit);
+    return error_set(
+        failure, STATUS_INVALID, r->prompt_logprobs ? "prompt_logprobs" : "logprobs",
+        "%llu log-probabilities of prompts are asked for (tokens, times answers, times "
+        "one and the alternatives); right is at most %llu in one request",
+        (unsigned long long)count, (unsigned long long)limit);
 }
 
 bool request_is_computed(request_kind kind)
@@ -217,15 +219,19 @@ bool request_scores_prompt(const request *r)
 
 bool request_is_chat(const request *r)
 {
-    return r->kind == REQUEST_CHAT || r->kind == REQUEST_MESSAGES ||
-           r->kind == REQUEST_MESSAGES_COUNT;
+    return r->kind == REQUEST_CHAT || request_is_messages(r);
+}
+
+bool request_is_messages(const request *r)
+{
+    return r->kind == REQUEST_MESSAGES || r->kind == REQUEST_MESSAGES_COUNT;
 }
 
 // The body of another API becomes a chat request's.
 static status body_translate(json_t **body, request *r, error *failure)
 {
     json_t *read = NULL;
-    if (r->kind != REQUEST_MESSAGES && r->kind != REQUEST_MESSAGES_COUNT)
+    if (!request_is_messages(r))
         return STATUS_OK;
     status result = request_messages_read(*body, r, &read, failure);
     if (result != STATUS_OK)

@@ -23,7 +23,8 @@ status request_chat_parse(const request_rules *rules, json_t *body, encoder *e, 
     if (extra && !json_is_object(extra))
         return request_must_be("chat_template_kwargs", extra, "an object", failure);
     TRY(endings_agree(body, r, failure));
-    TRY(tool_request_parse(rules->model, rules->settings, body, &r->tools, &tools, failure));
+    TRY(tool_request_parse(rules->model, rules->settings, body, request_is_messages(r), &r->tools,
+                           &tools, failure));
     chat_request conversation = { .messages = request_member(body, "messages"),
                                   .tools = tools,
                                   .documents = request_member(body, "documents"),

@@ -8,24 +8,25 @@
 
 status request_stop_parse(const request_rules *rules, json_t *body, request *r, error *failure)
 {
+    const char *field = request_is_messages(r) ? "stop_sequences" : "stop"; // the client's name
     json_t *value = request_member(body, "stop");
     slice strings[STOP_STRINGS_MAX];
     size_t count = 0, limit = (size_t)rules->settings->stop_strings_max;
     if (value && !json_is_string(value) && !json_is_array(value))
-        return request_must_be("stop", value, "a string or an array of strings", failure);
+        return request_must_be(field, value, "a string or an array of strings", failure);
     size_t given = json_is_array(value) ? json_array_size(value) : value != NULL;
     if (given > limit)
-        return error_set(failure, STATUS_INVALID, "stop",
-                         "stop has %zu strings; right is at most %zu", given, limit);
+        return error_set(failure, STATUS_INVALID, field, "%s has %zu strings; right is at most %zu",
+                         field, given, limit);
     for (size_t i = 0; i < given; i++) {
         json_t *item = json_is_array(value) ? json_array_get(value, i) : value;
         if (!json_is_string(item))
-            return error_set(failure, STATUS_INVALID, "stop", "stop[%zu] is %s; right is a string",
-                             i, request_type_name(item));
+            return error_set(failure, STATUS_INVALID, field, "%s[%zu] is %s; right is a string",
+                             field, i, request_type_name(item));
         if (json_string_length(item) == 0)
             return error_set(
-                failure, STATUS_INVALID, "stop",
-                "stop holds an empty string; right are strings of at least one character");
+                failure, STATUS_INVALID, field,
+                "%s holds an empty string; right are strings of at least one character", field);
         strings[count++] = request_text(item);
     }
     return stop_open(strings, count, &r->stops, failure);

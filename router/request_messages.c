@@ -36,7 +36,7 @@ static const char *const kept[] = {
 static const char *const read_here[] = {
     "messages", "system",          "stop_sequences", "tools",         "tool_choice",
     "thinking", "output_format",   "output_config",  "cache_control", "inference_geo",
-    "speed",    "user_profile_id", "diagnostics",
+    "speed",    "user_profile_id", "diagnostics",    "workspace_id",
 };
 
 // What would change the answer and is not offered.
@@ -90,6 +90,8 @@ static status text_read(json_t *value, const char *field, const char *const othe
             return block_refuse(name, block, failure);
         if (!json_is_string(own))
             return request_must_be(name, own, "a block whose text is a string", failure);
+        if (request_part_check(REQUEST_PART_TEXT, name, block, failure) != STATUS_OK)
+            return STATUS_INVALID;
         buffer_append(text, json_string_value(own), json_string_length(own));
     }
     return STATUS_OK;
@@ -126,7 +128,9 @@ static status result_add(json_t *messages, json_t *block, const char *field, err
     snprintf(name, sizeof name, "%.96s.content", field);
     if (!json_is_string(id))
         return request_must_be(field, id, "a block whose tool_use_id is a string", failure);
-    status result = content ? text_read(content, name, NULL, &text, failure) : STATUS_OK;
+    status result = request_part_check(REQUEST_PART_RESULT, field, block, failure);
+    if (result == STATUS_OK && content)
+        result = text_read(content, name, NULL, &text, failure);
     if (result == STATUS_OK)
         json_object_set(message_add(messages, "tool", &text), "tool_call_id", id);
     buffer_close(&text);
@@ -165,6 +169,8 @@ static status call_add(json_t *calls, json_t *block, const char *field, error *f
         return error_set(failure, STATUS_INVALID, field,
                          "%s must have an id and a name, both strings, and an input, an object",
                          field);
+    if (request_part_check(REQUEST_PART_CALL, field, block, failure) != STATUS_OK)
+        return STATUS_INVALID;
     char *arguments = json_dumps(input, JSON_COMPACT);
     json_array_append_new(calls, json_pack("{s:O,s:s,s:{s:O,s:s}}", "id", id, "type", "function",
                                            "function", "name", name, "arguments",
@@ -195,6 +201,21 @@ fail:
     json_decref(calls);
     buffer_close(&text);
     return result;
+}
+
+// The answer goes on behind the text of the last message.
+static status last_continue(json_t *messages, size_t index, json_t *read, error *failure)
+{
+    char field[64];
+    json_t *last = json_array_get(messages, json_array_size(messages) - 1);
+    snprintf(field, sizeof field, "messages[%zu].content", index);
+    if (json_string_length(json_object_get(last, "content")) > 0 &&
+        !json_object_get(last, "tool_calls"))
+        return member_set(read, "continue_final_message", json_true(), failure);
+    return error_set(failure, STATUS_INVALID, field,
+                     "%s, the last message, is the assistant's and %s; right is text, which the "
+                     "answer goes on with, or a message of the user behind it",
+                     field, json_object_get(last, "tool_calls") ? "calls a tool" : "has no text");
 }
 
 static status conversation_read(json_t *body, json_t *read, error *failure)
@@ -228,14 +249,24 @@ static status conversation_read(json_t *body, json_t *read, error *failure)
             goto fail;
         }
     }
-    if (strcmp(role, "assistant") == 0) // the answer goes on behind what is there
-        TRY(member_set(read, "continue_final_message", json_true(), failure));
+    if (strcmp(role, "assistant") == 0)
+        TRY(last_continue(messages, json_array_size(given) - 1, read, failure));
 fail:
     buffer_close(&text);
     return result;
 }
 
 // ---- the other members ------------------------------------------------------------------------
+
+// A tool that may be called from code only is none that the model may call.
+static bool is_called_directly(json_t *tool)
+{
+    json_t *callers = request_member(tool, "allowed_callers");
+    for (size_t i = 0; i < json_array_size(callers); i++)
+        if (strcmp(json_string_value(json_array_get(callers, i)), "direct") == 0)
+            return true;
+    return !callers;
+}
 
 static status tools_read(json_t *body, json_t *read, error *failure)
 {
@@ -256,9 +287,16 @@ static status tools_read(json_t *body, json_t *read, error *failure)
                               json_pack("{s:s,s:o}", "type", "function", "function", function));
         if (!json_is_object(tool))
             return request_must_be(field, tool, "an object", failure);
-        if (type && (!json_is_string(type) || strcmp(json_string_value(type), "custom") != 0))
+        if (request_part_check(REQUEST_PART_TOOL, field, tool, failure) != STATUS_OK)
+            return STATUS_INVALID;
+        if (type && strcmp(json_string_value(type), "custom") != 0)
             return error_set(failure, STATUS_UNSUPPORTED, field,
                              "%s is a tool that the server would have to run; this one runs none",
+                             field);
+        if (!is_called_directly(tool))
+            return error_set(failure, STATUS_UNSUPPORTED, field,
+                             "%s.allowed_callers lacks \"direct\"; this server runs no code that "
+                             "could call a tool",
                              field);
         static const char *const names[][2] = { { "name", "name" },
                                                 { "description", "description" },
@@ -288,6 +326,8 @@ static status tool_choice_read(json_t *body, json_t *read, error *failure)
                          "tool_choice must have a type, which is auto, any, none, or tool with the "
                          "name of one");
     status result = member_set(read, "tool_choice", choice, failure);
+    if (result == STATUS_OK)
+        result = request_part_check(REQUEST_PART_CHOICE, "tool_choice", given, failure);
     if (result == STATUS_OK && json_is_true(request_member(given, "disable_parallel_tool_use")))
         result = member_set(read, "parallel_tool_calls", json_false(), failure);
     return result;
@@ -373,6 +413,7 @@ status request_messages_read(json_t *body, request *r, json_t **read, error *fai
     json_t *made = json_object();
     if (!made)
         return error_set(failure, STATUS_NO_MEMORY, "", "no memory for the request");
+    TRY(request_part_check(REQUEST_PART_MESSAGES_BODY, "", body, failure));
     TRY(rest_read(body, r, made, failure));
     TRY(conversation_read(body, made, failure));
     TRY(tools_read(body, made, failure));

@@ -14,6 +14,7 @@ status request_must_be(const char *field, const json_t *value, const char *right
 
 // Whether a conversation is asked, else a text is continued.
 bool request_is_chat(const request *r);
+bool request_is_messages(const request *r); // in Anthropic's words
 
 // Anthropic's body as a chat request's, a new reference; what neither API knows is counted.
 status request_messages_read(json_t *body, request *r, json_t **read, error *failure);
@@ -27,6 +28,20 @@ status request_prompts_take(size_t count, request *r, error *failure);
 
 // Every scalar field of the table, then the refusals; counts unknown fields.
 status request_fields_parse(const request_rules *rules, json_t *body, request *r, error *failure);
+// What holds members that are only checked.
+typedef enum request_part {
+    REQUEST_PART_BODY, // of a chat or a completion
+    REQUEST_PART_MESSAGES_BODY,
+    REQUEST_PART_CACHE_CONTROL,
+    REQUEST_PART_DIAGNOSTICS,
+    REQUEST_PART_TEXT, // blocks of a message
+    REQUEST_PART_RESULT,
+    REQUEST_PART_CALL,
+    REQUEST_PART_TOOL,
+    REQUEST_PART_CHOICE, // tool_choice
+} request_part;
+// The types and words of such members of an object that is called `field`; of the body: "".
+status request_part_check(request_part part, const char *field, json_t *object, error *failure);
 // service_tier, and what is checked and has no effect: user, metadata, ...
 status request_hints_parse(json_t *body, request *r, error *failure);
 // stop, stop_token_ids, logit_bias.

@@ -2,6 +2,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static bool is_text(json_t *value, const char *text)
 {
@@ -22,14 +23,29 @@ static bool name_is_fine(slice name)
     return name.size > 0 && name.size <= TOOL_NAME_MAX;
 }
 
-static status refuse(error *failure, size_t index, const char *field, const char *right)
+// A field of a tool as the client calls it.
+static const char *client_name(const tool_request *r, const char *field)
+{
+    static const char *const flat[][2] = { { ".function", "" },
+                                           { ".function.name", ".name" },
+                                           { ".function.description", ".description" },
+                                           { ".function.parameters", ".input_schema" },
+                                           { ".function.parameters.type", ".input_schema.type" } };
+    for (size_t i = 0; r->flat && i < sizeof flat / sizeof *flat; i++)
+        if (strcmp(flat[i][0], field) == 0)
+            return flat[i][1];
+    return field;
+}
+
+static status refuse(error *failure, const tool_request *r, size_t index, const char *field,
+                     const char *right)
 {
     char param[96];
-    snprintf(param, sizeof param, "tools[%zu]%s", index, field);
+    snprintf(param, sizeof param, "tools[%zu]%s", index, client_name(r, field));
     return error_set(failure, STATUS_INVALID, param, "%s %s", param, right);
 }
 
-static status function_check(json_t *tool, size_t index, error *failure)
+static status function_check(const tool_request *r, json_t *tool, size_t index, error *failure)
 {
     json_t *type = request_member(tool, "type"), *function = request_member(tool, "function");
     json_t *name = request_member(function, "name"),
@@ -37,23 +53,24 @@ static status function_check(json_t *tool, size_t index, error *failure)
     json_t *description = request_member(function, "description"),
            *strict = request_member(function, "strict");
     if (!json_is_object(tool))
-        return refuse(failure, index, "", "must be an object with type and function");
+        return refuse(failure, r, index, "", "must be an object with type and function");
     if (!is_text(type, "function"))
-        return refuse(failure, index, ".type", "must be \"function\"; no other tools are served");
+        return refuse(failure, r, index, ".type",
+                      "must be \"function\"; no other tools are served");
     if (!json_is_object(function))
-        return refuse(failure, index, ".function", "must be an object with name and parameters");
+        return refuse(failure, r, index, ".function", "must be an object with name and parameters");
     if (!json_is_string(name) || !name_is_fine(request_text(name)))
-        return refuse(failure, index, ".function.name",
+        return refuse(failure, r, index, ".function.name",
                       "must be 1 to 64 characters of a-z, A-Z, 0-9, _ and -");
     if (description && !json_is_string(description))
-        return refuse(failure, index, ".function.description", "must be a string");
+        return refuse(failure, r, index, ".function.description", "must be a string");
     if (strict && !json_is_boolean(strict))
-        return refuse(failure, index, ".function.strict", "must be true or false");
+        return refuse(failure, r, index, ".function.strict", "must be true or false");
     if (parameters && !json_is_object(parameters))
-        return refuse(failure, index, ".function.parameters", "must be a JSON Schema object");
+        return refuse(failure, r, index, ".function.parameters", "must be a JSON Schema object");
     json_t *kind = request_member(parameters, "type");
     if (kind && !is_text(kind, "object"))
-        return refuse(failure, index, ".function.parameters.type", "must be \"object\"");
+        return refuse(failure, r, index, ".function.parameters.type", "must be \"object\"");
     return STATUS_OK;
 }
 
@@ -79,13 +96,15 @@ static status names_take(json_t *tools, tool_request *r, error *failure)
         r->names[i] = (slice){ r->name_bytes.data + at, name_of(tools, i).size };
         for (size_t k = 0; k < i; k++)
             if (slice_equal(r->names[i], r->names[k]))
-                return refuse(failure, i, ".function.name", "is the name of an earlier function");
+                return refuse(failure, r, i, ".function.name",
+                              "is the name of an earlier function");
     }
     r->name_count = count;
     return STATUS_OK;
 }
 
-static status functions_check(const router_settings *settings, json_t *tools, error *failure)
+static status functions_check(const router_settings *settings, const tool_request *r, json_t *tools,
+                              error *failure)
 {
     if (!json_is_array(tools))
         return error_set(failure, STATUS_INVALID, "tools", "tools must be an array");
@@ -99,7 +118,7 @@ static status functions_check(const router_settings *settings, json_t *tools, er
                          "tools has %zu bytes of JSON; right is at most %llu", size,
                          (unsigned long long)settings->tools_bytes);
     for (size_t i = 0; i < json_array_size(tools); i++) {
-        status result = function_check(json_array_get(tools, i), i, failure);
+        status result = function_check(r, json_array_get(tools, i), i, failure);
         if (result != STATUS_OK)
             return result;
     }
@@ -218,19 +237,19 @@ static status model_check(const prompt_model *model, error *failure)
 }
 
 status tool_request_parse(const prompt_model *model, const router_settings *settings, json_t *body,
-                          tool_request *r, json_t **shown, error *failure)
+                          bool flat, tool_request *r, json_t **shown, error *failure)
 {
     status result = STATUS_OK;
     choice chosen = { 0 };
     json_t *tools = request_member(body, "tools"),
            *parallel = request_member(body, "parallel_tool_calls");
-    *r = (tool_request){ .parallel = !parallel || json_is_true(parallel) };
+    *r = (tool_request){ .flat = flat, .parallel = !parallel || json_is_true(parallel) };
     *shown = NULL;
     if (parallel && !json_is_boolean(parallel))
         return error_set(failure, STATUS_INVALID, "parallel_tool_calls",
                          "parallel_tool_calls must be true or false");
     if (tools)
-        TRY(functions_check(settings, tools, failure));
+        TRY(functions_check(settings, r, tools, failure));
     if (json_array_size(tools) > 0)
         TRY(names_take(tools, r, failure));
     TRY(choice_parse(body, r, &chosen, failure));

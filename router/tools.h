@@ -16,6 +16,7 @@
 #include "router/settings.h"
 
 typedef struct tool_request {
+    bool flat;          // see tool_request_parse
     tool_format format; // TOOL_FORMAT_NONE: answers are not read for calls
     bool forced;        // the answer must be calls
     bool parallel;      // it may be several
@@ -31,7 +32,8 @@ typedef struct tool_request {
 enum { TOOL_CALLS_FORCED_MAX = 8 };
 
 // `shown` becomes what the template gets as `tools`: borrowed from `body`, or NULL. Errors name the
-// field. On failure `parsed` must be closed all the same.
+// field. `flat`: as Anthropic's clients call it, a tool has its function's members itself, and the
+// parameters as input_schema. On failure `parsed` must be closed all the same.
 status tool_request_parse(const prompt_model *model, const router_settings *settings, json_t *body,
-                          tool_request *parsed, json_t **shown, error *failure);
+                          bool flat, tool_request *parsed, json_t **shown, error *failure);
 void tool_request_close(tool_request *r); // zeroed is fine

@@ -125,7 +125,7 @@ static tool_request forced(const char *fields)
     json_t *shown;
     snprintf(body, sizeof body, BODY ",\"tools\":[" F "," G "],%s}", fields);
     json_t *json = json_loads(body, 0, NULL);
-    if (tool_request_parse(fixture_model, &fixture_settings, json, &r, &shown, &failure) !=
+    if (tool_request_parse(fixture_model, &fixture_settings, json, false, &r, &shown, &failure) !=
         STATUS_OK)
         fail_msg("%s: %s", body, failure.text);
     assert_ptr_equal(shown, json_object_get(json, "tools"));
