@@ -6,6 +6,7 @@
 #include "base/clock.h"
 
 #include <arpa/inet.h>
+#include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -222,6 +223,8 @@ __attribute__((unused)) static void client_read(int descriptor, const char *unti
         if (until && answer->size && strstr(answer->data, until))
             return;
         ssize_t count = recv(descriptor, block, sizeof block, 0);
+        if (count < 0 && errno == EINTR) // this process was stopped and goes on
+            continue;
         if (count <= 0)
             return;
         buffer_append(answer, block, (size_t)count);
