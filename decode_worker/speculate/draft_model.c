@@ -8,10 +8,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-// A guess that takes longer than so many times what it usually does, and so much beyond that, ends
-// with the tokens that it has: nobody's answer waits for it.
+// A guess that takes longer than so many times what it usually does, what shadows have to catch up
+// with included, and so much beyond that, ends with the tokens that it has: nobody's answer waits
+// for it.
 #define STALL_TIMES 4
 #define STALL_US 10000
+#define PROMPT_MEMORY 1024 // tokens of prompts that what one takes is the mean of
 
 typedef enum shadow_state { SHADOW_NONE, SHADOW_PROMPT, SHADOW_READY } shadow_state;
 
@@ -28,7 +30,9 @@ struct draft_model {
     shadow *shadows; // [slot_count]
     uint64_t begun;
     draft_model_troubles troubles;
-    cost_curve cost; // of a step by its sequences
+    cost_curve cost;       // of a step by its sequences
+    double prompt_us;      // of a token of a prompt; 0: not known yet
+    int32_t prompt_tokens; // that stand behind it, at most PROMPT_MEMORY
 };
 
 // ---- opening ----------------------------------------------------------------------------------
@@ -170,18 +174,35 @@ static void shadow_drop(draft_model *m, shadow *s, uint64_t *trouble)
     ++*trouble;
 }
 
-// A step of the small model. Those whose pages were short or whose logits held no number are
-// dropped.
+// A step of the small model, and what it took. Those whose pages were short or whose logits held no
+// number are dropped.
 static void step(draft_model *m, engine_report *report)
 {
+    uint64_t begun_us = clock_now_us();
     if (fault_fires(FAULT_DRAFT_STALL))
         clock_sleep_us(1000 * (uint64_t)fault_value(FAULT_DRAFT_STALL));
     engine_step(m->engine, report);
+    report->duration_us = clock_now_us() - begun_us;
     for (int32_t i = 0; i < report->preempted_count; i++)
         shadow_drop(m, sequence_owner(report->preempted[i]), &m->troubles.pages);
     for (int32_t i = 0; i < report->token_count; i++)
         if (report->tokens[i].finish == SEQUENCE_FAILED || fault_fires(FAULT_DRAFT_FAIL))
             shadow_drop(m, report->tokens[i].owner, &m->troubles.failed);
+}
+
+// So many tokens of a prompt took so long. More than twice what was expected counts as twice, as in
+// a cost_curve.
+static void prompt_cost_add(draft_model *m, int32_t tokens, double us)
+{
+    if (tokens < 1 || us <= 0)
+        return;
+    double each = us / tokens;
+    if (m->prompt_us > 0 && each > 2 * m->prompt_us)
+        each = 2 * m->prompt_us;
+    int32_t sum = m->prompt_tokens + tokens;
+    m->prompt_tokens = sum < PROMPT_MEMORY ? sum : PROMPT_MEMORY;
+    double weight = (double)tokens / m->prompt_tokens;
+    m->prompt_us += (each - m->prompt_us) * (weight < 1 ? weight : 1);
 }
 
 bool draft_model_work(draft_model *m)
@@ -197,6 +218,7 @@ bool draft_model_work(draft_model *m)
     engine_report report;
     engine_sequence_resume(m->engine, next->sequence);
     step(m, &report);
+    prompt_cost_add(m, report.rows, (double)report.duration_us);
     if (next->state == SHADOW_NONE)
         return true;
     if (report.token_count > 0)
@@ -226,10 +248,21 @@ static bool shadow_follow(draft_model *m, shadow *s, const draft_request *r)
     return false;
 }
 
-// Returns the number of steps that the guesses take.
-static int32_t rounds_begin(draft_model *m, draft_request *requests, int32_t count)
+// What guesses may take. Each shadow computes one token in the first round; those before it are
+// computed beside it, like a prompt. Where rounds were never measured, one may take as long as a
+// piece of a prompt.
+static double patience_us(const draft_model *m, int32_t rounds, int32_t sequences, int32_t late)
 {
-    int32_t rounds = 0;
+    double round_us = cost_curve_us(&m->cost, sequences);
+    if (round_us <= 0)
+        round_us = m->prompt_us * m->chunk_tokens;
+    return STALL_TIMES * (rounds * round_us + late * m->prompt_us) + STALL_US;
+}
+
+// Shadows take in what was drawn. Returns what their guesses may take.
+static double rounds_begin(draft_model *m, draft_request *requests, int32_t count)
+{
+    int32_t rounds = 0, sequences = 0, late = 0;
     for (int32_t i = 0; i < count; i++) {
         draft_request *r = &requests[i];
         shadow *s = &m->shadows[r->slot];
@@ -239,8 +272,10 @@ static int32_t rounds_begin(draft_model *m, draft_request *requests, int32_t cou
             continue;
         s->request = r;
         rounds = r->limit > rounds ? r->limit : rounds;
+        late += r->count - sequence_computed(s->sequence) - 1;
+        sequences++;
     }
-    return rounds;
+    return patience_us(m, rounds, sequences, late);
 }
 
 static void round_collect(draft_model *m, const engine_report *report)
@@ -262,17 +297,11 @@ static void round_collect(draft_model *m, const engine_report *report)
 
 void draft_model_guess(draft_model *m, draft_request *requests, int32_t count)
 {
-    int32_t rounds = rounds_begin(m, requests, count);
-    double usual_us = rounds * cost_curve_us(&m->cost, count);
-    uint64_t begun_us = clock_now_us();
-    while (engine_has_work(m->engine)) {
+    double most_us = rounds_begin(m, requests, count), taken_us = 0;
+    while (taken_us <= most_us && engine_has_work(m->engine)) {
         engine_report report;
-        if (usual_us > 0 &&
-            (double)(clock_now_us() - begun_us) > STALL_TIMES * usual_us + STALL_US) {
-            m->troubles.stalled++;
-            break;
-        }
         step(m, &report);
+        taken_us += (double)report.duration_us;
         if (report.rows == 0)
             break;
         round_collect(m, &report);
@@ -280,6 +309,7 @@ void draft_model_guess(draft_model *m, draft_request *requests, int32_t count)
         if (report.rows <= 2 * report.token_count)
             cost_curve_add(&m->cost, report.token_count, (double)report.duration_us);
     }
+    m->troubles.stalled += taken_us > most_us;
     for (int32_t i = 0; i < count; i++) {
         shadow *s = &m->shadows[requests[i].slot];
         if (s->request)

@@ -8,7 +8,8 @@
 // until then, and where no page is left for it, the sequence has no guesses from here. Before each
 // guess the shadow is rewound to what the sequence really drew; one that is more than a piece
 // behind takes that in like a prompt. Nobody's answer waits for a shadow: one that draws nothing
-// is dropped, and guesses that take far longer than usual are cut short. Step thread.
+// is dropped, and guesses that take far longer than usual, what a shadow has to catch up with
+// included, end with the step in which that shows. Step thread.
 #pragma once
 
 #include "decode_worker/speculate/controller.h"
@@ -34,7 +35,7 @@ void draft_model_end(draft_model *m, int32_t slot);
 typedef struct draft_model_troubles {
     uint64_t pages;   // sequences without a shadow, or whose shadow ended: no page, no room
     uint64_t failed;  // shadows that ended because their logits held no number
-    uint64_t stalled; // guesses that were cut short because they took too long
+    uint64_t stalled; // times that guesses took too long; what was missing of them was left out
 } draft_model_troubles;
 const draft_model_troubles *draft_model_troubles_of(const draft_model *m);
 

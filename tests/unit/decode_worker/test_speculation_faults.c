@@ -1,6 +1,6 @@
 // limit: 120
-// Guessing where something goes wrong: a draft model that fails, stalls, falls behind or does not
-// fit, and guesses that turn wrong.
+// Guessing where something goes wrong: a draft model that fails, falls behind or does not fit, and
+// guesses that turn wrong. One that stalls: test_draft_model.c.
 #include "base/fault.h"
 #include "base/random.h"
 
@@ -59,21 +59,6 @@ static void a_draft_model_that_draws_nothing_is_left(void **state)
     serve_expect_truth(&w, f, 0, CROWD); // the next ones have shadows again
     speculation_stats_of(w.speculation, &after);
     assert_true(after.drafters[2].drafted > before.drafters[2].drafted);
-    worker_end(&w);
-}
-
-static void a_draft_model_that_stalls_is_not_waited_for(void **state)
-{
-    fixture *f = *state;
-    worker w = worker_agreeing();
-    worker_open(&w);
-    serve_expect_truth(&w, f, 0, 1); // what a guess takes is known
-    uint64_t stalled = troubles_of(&w).stalled;
-    fault_set("draft.stall:1:400:3"); // of the prompt, and of two guesses
-    serve_expect_truth(&w, f, 0, 1);
-    assert_int_equal(fault_fired(FAULT_DRAFT_STALL), 3);
-    assert_true(troubles_of(&w).stalled >= stalled + 1);
-    fault_disarm_all();
     worker_end(&w);
 }
 
@@ -275,7 +260,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_draft_model_that_draws_nothing_is_left),
-        cmocka_unit_test(a_draft_model_that_stalls_is_not_waited_for),
         cmocka_unit_test(a_draft_model_whose_context_ends_is_left),
         cmocka_unit_test(a_shadow_far_behind_catches_up_in_pieces),
         cmocka_unit_test(b076_a_draft_model_follows_a_grammar),

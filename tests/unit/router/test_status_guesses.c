@@ -19,8 +19,7 @@ static void counts_beyond_32_bits_are_shown_whole(void **state)
     d->held[0] = d->tried[1] = (1ull << 32) + 5;
     status_guesses_append(&g, &out);
     buffer_append_byte(&out, 0);
-    assert_non_null(
-        strstr(out.data, "\"tried\":[8589934599,4294967301],\"held\":[4294967301,0]}"));
+    assert_non_null(strstr(out.data, "\"tried\":[8589934599,4294967301],\"held\":[4294967301,0]}"));
     buffer_close(&out);
 }
 
