@@ -62,11 +62,14 @@ static void own_close(station *s)
     free(own);
 }
 
-// What the draft model may draw for it: a place of its own in the same grammar. NULL: anything.
+// What the draft model, where it may guess for it, may draw: a place of its own in the same
+// grammar. NULL: anything, or it does not guess.
 static guide *guesses_guide(station *s, const job *j, sequence_request *request)
 {
-    guide *other =
-        j->guide != NULL ? guides_take(s->guides, slice_of(j->message->ticket->grammar)) : NULL;
+    const speculation *p = ((const decode_own *)s->own)->speculation;
+    guide *other = NULL;
+    if (j->guide != NULL && speculation_guided(p, j->message->ticket->drafter))
+        other = guides_take(s->guides, slice_of(j->message->ticket->grammar));
     if (other != NULL && guide_state_of(other) == GUIDE_READY)
         request->guide = guide_begin(other);
     return other;

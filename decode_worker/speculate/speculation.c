@@ -183,6 +183,12 @@ static int drafter_of(const char *name)
     return at;
 }
 
+bool speculation_guided(const speculation *p, const char *drafter)
+{
+    int only = drafter_of(drafter);
+    return p->model && (only < 0 || only == MODEL);
+}
+
 int32_t speculation_begin(speculation *p, const sequence_request *request, const char *drafter)
 {
     int32_t slot = 0;
@@ -202,7 +208,7 @@ int32_t speculation_begin(speculation *p, const sequence_request *request, const
     for (int i = 0; i < TEXTS; i++)
         if (p->texts[i])
             speculation_texts[i]->begin(p->texts[i], slot, request->prefix_salt);
-    if (p->model && (only < 0 || only == MODEL))
+    if (speculation_guided(p, drafter))
         draft_model_begin(p->model, slot, request);
     return slot;
 }

@@ -103,6 +103,9 @@ status speculation_open(const speculation_settings *settings,
                         speculation **opened, error *failure);
 void speculation_close(speculation *p); // NULL is allowed
 
+// Whether the draft model may guess for sequences with this `drafter` (as of speculation_begin):
+// only that needs a guide.
+bool speculation_guided(const speculation *p, const char *drafter);
 // A sequence with this request comes: its slot; -1 where nothing is guessed for it. A guide of the
 // request is not the sequence's own but another one of its grammar, kept until speculation_end.
 // `drafter` is the only one that may guess, "off" for none and "" for all.

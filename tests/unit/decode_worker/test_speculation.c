@@ -215,6 +215,30 @@ static void no_more_slots_than_sequences(void **state)
     worker_end(&w);
 }
 
+// Nobody else needs to be told what a grammar allows.
+static void a_guide_is_wanted_only_for_the_draft_model(void **state)
+{
+    (void)state;
+    const struct {
+        const char *worker, *request;
+        bool guided;
+    } cases[] = {
+        { "auto", "", true },        { "auto", "model", true }, { "auto", "ngram", false },
+        { "auto", "off", false },    { "model", "", true },     { "ngram", "", false },
+        { "ngram", "model", false },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        worker w = worker_begin(cases[i].worker, 24);
+        worker_open(&w);
+        assert_int_equal(speculation_guided(w.speculation, cases[i].request), cases[i].guided);
+        worker_end(&w);
+    }
+    worker w = worker_begin("auto", 0); // no room for guesses
+    worker_open(&w);
+    assert_false(speculation_guided(w.speculation, ""));
+    worker_end(&w);
+}
+
 // The model guesses for itself with the same noise: nothing is ever wrong.
 static void a_draft_model_that_agrees_is_always_right(void **state)
 {
@@ -301,6 +325,7 @@ int main(void)
         cmocka_unit_test(an_answer_that_was_given_before_takes_fewer_steps),
         cmocka_unit_test(without_drafters_or_room_it_is_off),
         cmocka_unit_test(no_more_slots_than_sequences),
+        cmocka_unit_test(a_guide_is_wanted_only_for_the_draft_model),
         cmocka_unit_test(a_draft_model_that_agrees_is_always_right),
         cmocka_unit_test(layers_of_the_model_itself_guess_too),
         cmocka_unit_test(one_that_disagrees_is_found_out),
