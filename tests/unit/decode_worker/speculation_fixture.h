@@ -51,9 +51,12 @@ static inline int teardown(void **state)
 
 typedef struct worker {
     engine *engine;
-    bool steady;                 // a step takes 1,000 us and for each further row 250
+    double base_us, row_us;      // what a step and each of its rows take; 0: as measured
     const sequence_guide *guide; // of the draft model, where requests have one
+    const char *const *drafters; // of each request, as of speculation_begin; NULL: all
     int64_t drawn, last_drawn;   // tokens, in all and by the last step that had guesses
+    int32_t most_guesses;        // of a step
+    double longest_us;           // step that had guesses
     speculation_settings settings;
     speculation *speculation;
 } worker;
@@ -90,6 +93,18 @@ static inline void worker_end(worker *w)
     fixture_close(w->engine);
 }
 
+static inline void guesses_note(worker *w, const engine_report *report)
+{
+    w->drawn += report->token_count;
+    if (report->draft_rows == 0)
+        return;
+    w->last_drawn = w->drawn;
+    if (report->draft_rows > w->most_guesses)
+        w->most_guesses = report->draft_rows;
+    if ((double)report->duration_us > w->longest_us)
+        w->longest_us = (double)report->duration_us;
+}
+
 // Serve requests together to their ends, as a decode worker would.
 static inline void serve(worker *w, const sequence_request *requests, int32_t count, run *runs)
 {
@@ -100,7 +115,7 @@ static inline void serve(worker *w, const sequence_request *requests, int32_t co
         sequences[i] = fixture_start(w->engine, requests[i], &runs[i]);
         sequence_request guessed = requests[i];
         guessed.guide = w->guide;
-        slots[i] = speculation_begin(w->speculation, &guessed, "");
+        slots[i] = speculation_begin(w->speculation, &guessed, w->drafters ? w->drafters[i] : "");
     }
     while (engine_has_work(w->engine)) {
         speculation_item items[CROWD];
@@ -108,18 +123,18 @@ static inline void serve(worker *w, const sequence_request *requests, int32_t co
         bool prompts = false;
         for (int32_t i = 0; i < count; i++) {
             if (runs[i].count > 0 && runs[i].finish == SEQUENCE_UNFINISHED)
-                items[running++] = (speculation_item){ .sequence = sequences[i], .slot = slots[i] };
+                items[running++] = (speculation_item){ .sequence = sequences[i],
+                                                       .slot = slots[i],
+                                                       .class = requests[i].class };
             prompts = prompts || runs[i].count == 0;
         }
         speculation_guess(w->speculation, w->engine, items, running, prompts);
         engine_report report = fixture_step(w->engine);
-        if (w->steady) {
-            report.duration_us = 750 + 250 * (uint64_t)report.rows;
+        if (w->row_us > 0) {
+            report.duration_us = (uint64_t)(w->base_us + w->row_us * report.rows);
             report.context_us = 0;
         }
-        w->drawn += report.token_count;
-        if (report.draft_rows > 0)
-            w->last_drawn = w->drawn;
+        guesses_note(w, &report);
         speculation_learn(w->speculation, &report);
     }
     for (int32_t i = 0; i < count; i++) {

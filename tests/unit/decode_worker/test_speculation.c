@@ -215,6 +215,56 @@ static void no_more_slots_than_sequences(void **state)
     worker_end(&w);
 }
 
+// One answer is known by heart and guessed for, another one takes a row of the same steps. A step
+// of two rows takes 1,250 us, and each guess 250 more.
+static void the_stricter_class_limits_a_mixed_step(void **state)
+{
+    fixture *f = *state;
+    const sequence_class I = SEQUENCE_INTERACTIVE, B = SEQUENCE_BATCH;
+    const struct {
+        sequence_class guessed, other;
+        int64_t step_us, step_batch_us;
+        int32_t guesses; // at most; 0: as many as there may be
+        double longest_us;
+    } cases[] = {
+        { B, I, 2000, 100000, 3, 2000 }, { I, B, 2000, 100000, 3, 2000 },
+        { I, I, 2000, 100000, 3, 2000 }, { B, I, 100000, 2000, 3, 2000 },
+        { B, B, 100000, 2000, 3, 2000 }, { B, I, 0, 2000, 3, 2000 },
+        { B, B, 2000, 100000, 0, 0 },    { B, I, 0, 0, 0, 0 },
+        { B, I, 100, 100000, 2, 1750 }, // 1.4 times what it takes without
+        { B, I, 2249, 100000, 3, 2000 }, { B, I, 2250, 100000, 4, 2250 },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const char *const drafters[] = { "", "off" };
+        sequence_request requests[] = { f->requests[1], f->requests[0] };
+        worker w = worker_begin("suffix", 24);
+        run runs[2];
+        w.base_us = 750;
+        w.row_us = 250;
+        w.settings.probe_percent = 25;
+        w.settings.step_us = cases[i].step_us;
+        w.settings.step_batch_us = cases[i].step_batch_us;
+        requests[0].class = cases[i].guessed;
+        requests[1].class = cases[i].other;
+        worker_open(&w);
+        for (int round = 0; round < 3; round++)
+            serve(&w, requests, 1, runs); // alone there is no limit
+        w.drafters = drafters;
+        w.most_guesses = 0;
+        w.longest_us = 0;
+        for (int round = 0; round < 4; round++)
+            serve(&w, requests, 2, runs);
+        run_expect_equal(&runs[0], &f->truth[1]);
+        run_expect_equal(&runs[1], &f->truth[0]);
+        if (cases[i].guesses > 0 &&
+            (w.most_guesses != cases[i].guesses || w.longest_us > cases[i].longest_us))
+            fail_msg("case %zu: %d guesses, %.0f us", i, w.most_guesses, w.longest_us);
+        if (cases[i].guesses == 0)
+            assert_true(w.most_guesses > 4 && w.longest_us > 2250);
+        worker_end(&w);
+    }
+}
+
 // Nobody else needs to be told what a grammar allows.
 static void a_guide_is_wanted_only_for_the_draft_model(void **state)
 {
@@ -325,6 +375,7 @@ int main(void)
         cmocka_unit_test(an_answer_that_was_given_before_takes_fewer_steps),
         cmocka_unit_test(without_drafters_or_room_it_is_off),
         cmocka_unit_test(no_more_slots_than_sequences),
+        cmocka_unit_test(the_stricter_class_limits_a_mixed_step),
         cmocka_unit_test(a_guide_is_wanted_only_for_the_draft_model),
         cmocka_unit_test(a_draft_model_that_agrees_is_always_right),
         cmocka_unit_test(layers_of_the_model_itself_guess_too),

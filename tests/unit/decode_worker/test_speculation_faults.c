@@ -155,7 +155,8 @@ static void guesses_that_turn_wrong_end_within_32_steps(void **state)
     fixture *f = *state;
     const int32_t *answer = f->truth[1].tokens, half = ANSWER / 2, lead = 14;
     worker w = worker_begin("suffix", 24);
-    w.steady = true;
+    w.base_us = 750;
+    w.row_us = 250;
     w.settings.probe_percent = 25;
     worker_open(&w);
     for (int round = 0; round < 8; round++) { // others are guessed right, and costs are known
