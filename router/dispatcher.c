@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "base/random.h"
+#include "router/registry_cancel.h"
 
 #include <stdlib.h>
 
@@ -61,19 +62,8 @@ void dispatcher_release(dispatcher *d, exchange_share *share)
 static void cancel_send(dispatcher *d, const exchange *x, uint64_t serial, uint32_t attempt)
 {
     registry_worker *w = serial ? registry_find(d->router->registry, serial) : NULL;
-    if (!w)
-        return;
-    Penstock__RequestId id = PENSTOCK__REQUEST_ID__INIT;
-    Penstock__Cancel cancel = PENSTOCK__CANCEL__INIT;
-    Penstock__ToWorker m = PENSTOCK__TO_WORKER__INIT;
-    id.router = d->router->incarnation;
-    id.number = x->number;
-    cancel.request = &id;
-    cancel.attempt = attempt;
-    m.body_case = PENSTOCK__TO_WORKER__BODY_CANCEL;
-    m.cancel = &cancel;
-    // Not urgent: it must not pass its own ticket.
-    registry_send(d->router->registry, w, &m, false);
+    if (w)
+        registry_cancel(d->router->registry, w, x->number, attempt);
 }
 
 void dispatcher_recall(dispatcher *d, exchange *x)

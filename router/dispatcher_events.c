@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "router/registry_cancel.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -89,9 +90,9 @@ bool dispatcher_retry(dispatcher *d, exchange *x, const char *reason, uint64_t c
 // ---- reports ----------------------------------------------------------------------------------
 
 // The exchange that a report is about, if the report is of its present attempt and of a worker that
-// takes part in it.
-static exchange *report_target(dispatcher *d, const registry_worker *w,
-                               const message_request_id *id, uint32_t attempt)
+// takes part in it. `goes_on`: the worker works on it, and is told where that is in vain.
+static exchange *report_target(dispatcher *d, registry_worker *w, const message_request_id *id,
+                               uint32_t attempt, bool goes_on)
 {
     exchange *x = exchange_find(d, id);
     const char *stale = NULL;
@@ -106,6 +107,8 @@ static exchange *report_target(dispatcher *d, const registry_worker *w,
         return x;
     router_metrics_add(d->router->metrics, ROUTER_METRIC_STALE, stale,
                        w->model->prompt.identity.name, 1);
+    if (goes_on && id->router == d->router->incarnation)
+        registry_cancel_again(d->router->registry, w, id->number, attempt);
     return NULL;
 }
 
@@ -241,7 +244,8 @@ static void gap_retry(dispatcher *d, exchange *x, const registry_worker *w, stre
 
 static void on_update(dispatcher *d, registry_worker *w, const message_token_update *u)
 {
-    exchange *x = report_target(d, w, u->request, u->attempt);
+    exchange *x =
+        report_target(d, w, u->request, u->attempt, u->finish == PENSTOCK__FINISH__FINISH_NONE);
     if (!x)
         return;
     if (x->migrations == 0) // the time line is of the first hand-off
@@ -290,7 +294,7 @@ static void on_update(dispatcher *d, registry_worker *w, const message_token_upd
 
 static void on_scores(dispatcher *d, registry_worker *w, const Penstock__PromptScores *m)
 {
-    exchange *x = report_target(d, w, m->request, m->attempt);
+    exchange *x = report_target(d, w, m->request, m->attempt, true);
     stream_result result = x ? stream_scores_push(&x->stream, m) : STREAM_NOTHING;
     if (result == STREAM_GAP || result == STREAM_BROKEN)
         gap_retry(d, x, w, result);
@@ -299,7 +303,7 @@ static void on_scores(dispatcher *d, registry_worker *w, const Penstock__PromptS
 static void on_failed(dispatcher *d, registry_worker *w, const message_request_id *id,
                       uint32_t attempt, uint32_t code, const char *text, bool refused)
 {
-    exchange *x = report_target(d, w, id, attempt);
+    exchange *x = report_target(d, w, id, attempt, false);
     if (!x)
         return;
     status failure = code > STATUS_OK && code < STATUS_COUNT ? (status)code : STATUS_INTERNAL;
@@ -372,7 +376,10 @@ void dispatcher_on_message(registry_worker *w, const message_to_router *m, void 
     case PENSTOCK__TO_ROUTER__BODY_HANDED_OVER:
         on_handed_over(d, w, m->handed_over);
         break;
-    default: // a seat report changes nothing here: its credits were spent with the ticket
+    case PENSTOCK__TO_ROUTER__BODY_SEAT: // changes nothing: its credits were spent with the ticket
+        report_target(d, w, m->seat->request, m->seat->attempt, true);
+        break;
+    default:
         break;
     }
 }

@@ -7,7 +7,7 @@
 
 #define EVENTS_MAX 65536        // messages between nng's threads and the loop
 #define EVENTS_AT_ONCE 256      // before timers and clients get their turn
-#define CHECK_US 50000          // how often silence is looked for
+#define CHECK_US 50000          // how often silence and kept cancels are looked for
 #define CLOCK_FRESH_US 60000000 // an older estimate of a clock's offset is replaced by a worse one
 
 static void on_message(registry *r, registry_worker *w, slice data);
@@ -141,10 +141,11 @@ void registry_lose(registry *r, registry_worker *w, status cause)
     mailbox_pair_close(w->pair);
     w->pair = NULL;
     r->hooks.lost(w, cause, r->hooks.context);
+    registry_cancels_drop(w);
     free(w);
 }
 
-status registry_send(registry *r, registry_worker *w, const message_to_worker *m, bool urgent)
+status registry_post(registry *r, registry_worker *w, const message_to_worker *m, bool urgent)
 {
     buffer bytes = { 0 };
     message_pack(&m->base, &bytes);
@@ -159,6 +160,11 @@ status registry_send(registry *r, registry_worker *w, const message_to_worker *m
         registry_touch(r, w);
     }
     return result;
+}
+
+status registry_send(registry *r, registry_worker *w, const message_to_worker *m, bool urgent)
+{
+    return registry_cancels_send(r, w) ? registry_post(r, w, m, urgent) : STATUS_FULL;
 }
 
 void registry_speak(registry *r, registry_worker *w)
@@ -187,6 +193,7 @@ static void on_check_time(void *context)
     for (size_t i = r->count; i-- > 0;) {
         registry_worker *w = r->workers[i];
         uint64_t silent = now - w->heard_us;
+        registry_cancels_turn(r, w);
         if (silent > (uint64_t)r->settings->dead_after_us) {
             registry_lose(r, w, STATUS_PEER_SILENT);
         } else if (silent > (uint64_t)r->settings->suspect_after_us && w->state == REGISTRY_ALIVE) {
@@ -370,6 +377,7 @@ void registry_close(registry *r)
         mailbox_server_close(r->server);
     for (size_t i = 0; i < r->count; i++) {
         mailbox_pair_close(r->workers[i]->pair);
+        registry_cancels_drop(r->workers[i]);
         free(r->workers[i]);
     }
     free(r->workers);

@@ -18,6 +18,7 @@
 #include "router/settings.h"
 
 typedef struct registry registry;
+typedef struct registry_cancels registry_cancels; // registry_cancel.c
 
 // The life of a worker here: JOINING -> ALIVE <-> SUSPECT; it leaves from any of them.
 typedef enum registry_state {
@@ -67,6 +68,8 @@ typedef struct registry_worker {
     bool touched;                 // in that list
     struct registry_worker *next_touched;
     mailbox_pair *pair;
+    registry_cancels *cancels; // that it has not got yet; NULL: none
+    uint32_t cancels_again;    // sent to answer it, in this turn
     uint64_t incarnation;
     char name[64]; // stable over incarnations, for people
     char version[32];
@@ -122,7 +125,8 @@ const char *registry_state_name(const registry_worker *w);
 // How often a registration was refused since the start.
 uint64_t registry_refused(const registry *r);
 
-// Pack and send. A pair that takes no more makes its worker suspect; the caller plans again.
+// Pack and send, behind the cancels that are kept for it (router/registry_cancel.h). A pair that
+// takes no more (STATUS_FULL) makes its worker suspect; the caller plans again.
 status registry_send(registry *r, registry_worker *w, const message_to_worker *m, bool urgent);
 
 // A stamp of the worker's clock on the router's; 0 stays 0.

@@ -1,4 +1,4 @@
-// Inside the registry: joining (registry_join.c) and living (registry.c).
+// Inside the registry: joining (registry_join.c), living (registry.c), cancels (registry_cancel.c).
 #pragma once
 
 #include "router/registry.h"
@@ -36,3 +36,13 @@ void registry_lose(registry *r, registry_worker *w, status cause);
 void registry_context_follow(registry *r, served_model *model);
 // Speak to a worker now.
 void registry_speak(registry *r, registry_worker *w);
+// registry_send, without a look at kept cancels.
+status registry_post(registry *r, registry_worker *w, const message_to_worker *m, bool urgent);
+
+// registry_cancel.c
+// Send the cancels that are kept for it; false: some are left, its pair takes no more.
+bool registry_cancels_send(registry *r, registry_worker *w);
+// A new turn: try to send them, and its reports may be answered again.
+void registry_cancels_turn(registry *r, registry_worker *w);
+// It is gone.
+void registry_cancels_drop(registry_worker *w);

@@ -419,7 +419,8 @@ static void fire_begin(void)
                                 .overtake = rate_choose(0.8, 1),
                                 .slow = rate_choose(0.4, 0.05),
                                 .break_pair = cluster.spares ? 0 : rate_choose(0.3, 0.003),
-                                .bad_run = cluster.checksums ? rate_choose(0.4, 0.1) : 0 };
+                                .bad_run = cluster.checksums ? rate_choose(0.4, 0.1) : 0,
+                                .full = rate_choose(0.3, 0.02) };
     fault_come(NULL);
 }
 

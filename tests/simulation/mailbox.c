@@ -46,6 +46,7 @@ struct mailbox_pair {
     uint64_t last_us, last_urgent_us;
     parcel *pending, **pending_end; // before the connection
     uint64_t dial_pause_us;
+    uint64_t full_until_us;
 };
 
 struct mailbox_server {
@@ -204,11 +205,23 @@ static void pair_part(mailbox_pair *p, uint64_t longest_us)
     world_after(peer->process, due_us - world_now_us(), loss_arrive, peer);
 }
 
+// Only of routers, which dial: a worker leaves a router whose pair takes no more.
+static bool pair_is_full(mailbox_pair *p)
+{
+    if (!p->listens && network.full > 0 && world_chance(network.full)) {
+        p->full_until_us = world_now_us() + world_between(1000, 200000);
+        world_trace("connection to %s is full", p->peer ? p->peer->process->name : p->url);
+    }
+    bool full = world_now_us() < p->full_until_us;
+    world_counts[WORLD_FULL] += full;
+    return full;
+}
+
 status mailbox_pair_send(mailbox_pair *p, slice data, bool urgent)
 {
     if (p->closed || p->state == PAIR_LOST)
         return STATUS_PEER_CLOSED;
-    if (p->sent - p->arrived >= p->limits.outgoing_max)
+    if (p->sent - p->arrived >= p->limits.outgoing_max || pair_is_full(p))
         return STATUS_FULL;
     if (p->state == PAIR_WAITING) {
         *p->pending_end = parcel_new(data, urgent);

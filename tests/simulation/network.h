@@ -15,5 +15,6 @@ typedef struct network_faults {
     double slow;       // a message takes up to 200 ms
     double break_pair; // a control connection breaks by itself, per message
     double bad_run;    // a page run arrives with a wrong byte
+    double full;       // a router's pair takes no more for up to 200 ms, per message
 } network_faults;
 extern network_faults network;

@@ -22,7 +22,7 @@
 // clang-format off
 const char *const world_count_names[WORLD_COUNTS] = {
     "events", "switches", "messages", "repeats", "lost_tails", "overtakings", "page_runs",
-    "kills", "stalls", "cuts", "goodbyes", "router_kills", "router_drains", "slow_steps", "broken_pairs", "bad_runs", "fault_points",
+    "kills", "stalls", "cuts", "goodbyes", "router_kills", "router_drains", "slow_steps", "broken_pairs", "full", "bad_runs", "fault_points",
     "client_leaves", "requests", "answered", "limited", "no_worker", "gave_up", "poison", "deadline", "drained",
     "cut_off", "abandoned", "tokens", "checks", "virtual_ms",
 };
