@@ -182,6 +182,43 @@ void allowance_add(allowance *a, double steps)
     a->steps = fmax(fmin(a->steps + steps, ALLOWANCE_MOST), -ALLOWANCE_DEBT);
 }
 
+#define PRICE_PERCENT (PROBE_PRICE / 100) // of a step of which one percent may be probes
+#define PRICE_UNKNOWN (PROBE_PRICE / 16)
+#define HOPELESS_TIMES 8
+
+static int64_t smaller(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+probes probes_begin(void)
+{
+    return (probes){ .left = PROBES_FIRST * PROBE_PRICE };
+}
+
+void probes_earn(probes *b, int64_t percent)
+{
+    b->left = smaller(b->left + PRICE_PERCENT * percent, PROBES_FIRST * PROBE_PRICE);
+}
+
+bool probes_due(probes *b, int64_t percent, probe_pace pace)
+{
+    int64_t more = PRICE_PERCENT * percent;
+    if (pace == PROBE_UNKNOWN && more < PRICE_UNKNOWN)
+        more = PRICE_UNKNOWN;
+    if (pace == PROBE_HOPELESS)
+        more /= HOPELESS_TIMES;
+    if (b->due < PROBE_PRICE)
+        b->due += more; // what is too much counts for the next one, so that the share is exact
+    return percent > 0 && b->due >= PROBE_PRICE && b->left >= PROBE_PRICE;
+}
+
+void probes_spend(probes *b)
+{
+    b->due -= PROBE_PRICE;
+    b->left -= PROBE_PRICE;
+}
+
 // ---- choice -----------------------------------------------------------------------------------
 
 double controller_round_us(const cost_curve *c, const step_facts *step, int32_t sequences)
@@ -299,7 +336,8 @@ bool controller_widen(const cost_curve *c, const step_facts *step, offer *offers
         wider[i] = offers[i];
         wider[i].chosen = widened(&offers[i], times);
     }
-    double us = cost_curve_us(c, rows) + step->fixed_us + controller_rounds_us(c, step, wider, count);
+    double us =
+        cost_curve_us(c, rows) + step->fixed_us + controller_rounds_us(c, step, wider, count);
     if (step->limit_us > 0 && us > step->limit_us)
         return false;
     memcpy(offers, wider, (size_t)count * sizeof *offers);

@@ -94,6 +94,29 @@ void allowance_earn(allowance *a, double percent);
 // Guesses gained so much (< 0: lost).
 void allowance_add(allowance *a, double steps);
 
+// Which steps may try something that is not expected to gain: at most `percent` of all (0..100),
+// and PROBES_FIRST more, so that costs are known soon.
+typedef struct probes {
+    int64_t left; // that may be made, each PROBE_PRICE
+    int64_t due;  // of the next one, PROBE_PRICE or more when it is
+} probes;
+
+typedef enum probe_pace {
+    PROBE_USUAL,   // one as soon as it was earned
+    PROBE_UNKNOWN, // every 16 steps if the percentage is less than that: its cost is not known
+    PROBE_HOPELESS // 8 times as seldom: what is known of its cost says that nothing can come of it
+} probe_pace;
+
+#define PROBES_FIRST 16 // and so many are saved up at most
+#define PROBE_PRICE 1600
+
+probes probes_begin(void);
+// A step passed, whatever it did.
+void probes_earn(probes *b, int64_t percent);
+// This step could be a probe: whether it may be.
+bool probes_due(probes *b, int64_t percent, probe_pace pace);
+void probes_spend(probes *b);
+
 // ---- choice -----------------------------------------------------------------------------------
 
 // One sequence's offer: so many guessed tokens, each right with this chance if those before it are.

@@ -25,7 +25,7 @@ static const config_key keys[] = {
     { "speculate.prompt_tokens", CONFIG_INT, AT(prompt_tokens), "32", 1, 65536, "tokens", "Tokens of a prompt that the draft model computes between two steps.", NULL },
     { "speculate.tokens", CONFIG_INT, AT(tokens), "16", 1, DRAFT_MAX, "tokens", "Tokens guessed for one sequence in a step, at most; engine.draft_tokens bounds those of all.", NULL },
     { "speculate.fixed", CONFIG_INT, AT(fixed), "0", 0, DRAFT_MAX, "tokens", "So many tokens are guessed wherever there is a guess, whether that pays or not (tests and measurements); 0: as it pays.", NULL },
-    { "speculate.probe_percent", CONFIG_INT, AT(probe_percent), "1", 0, 100, "percent", "Of the steps in which guessing does not pay, those that try whether it does again, at most; and of the time, what finding out whether guesses pay may cost.", NULL },
+    { "speculate.probe_percent", CONFIG_INT, AT(probe_percent), "1", 0, 100, "percent", "Of the steps, those that try whether guesses pay where they are off, or longer ones where they are on, at most (beside the first 16); and of the time, what finding out whether guesses pay may cost.", NULL },
     { "speculate.step", CONFIG_DURATION, AT(step_us), "20ms", 0, 6e7, "", "No step of several answers, an interactive one among them, is predicted to take longer because of guesses, or 1.4 times as long as without them where that is more, so that those that were not guessed do not wait for the others; 0s: no limit.", NULL },
     { "speculate.step_batch", CONFIG_DURATION, AT(step_batch_us), "100ms", 0, 6e7, "", "The same where all answers of the step are of the batch class; 0s: no limit.", NULL },
     { "speculate.memory_tokens", CONFIG_INT, AT(memory_tokens), "131072", 32768, 16777216, "tokens", "Tokens of past answers that the suffix drafter keeps; each takes about 120 bytes.", NULL },
@@ -127,6 +127,7 @@ status speculation_open(const speculation_settings *settings,
     p->slot_count = facts->max_sequences;
     p->draft_tokens = facts->draft_tokens;
     p->weight_bytes = facts->weight_bytes;
+    p->probes = probes_begin();
     p->probe_length = 1;
     p->allowance.steps = ALLOWANCE_FIRST;
     p->stats.gain = 1;

@@ -8,8 +8,8 @@
 // 0.7, above) and batch (1, 2 to 7, above), and for each sequence; the time of a step by its rows
 // is learned from the steps without prompts. Beside prompts nothing is guessed: their rows use what
 // guesses would. Where guessing does not pay it stops, and now and then a step probes whether it
-// does again; what that costs is bounded (allowance). A sequence is offered few tokens until some
-// were right.
+// does again; how many do (probes), and what that costs (allowance), is bounded. A sequence is
+// offered few tokens until some were right.
 //
 // No answer depends on any of this (engine_sequence_draft). Step thread; memory is taken at open,
 // and by slots when they are first used.
@@ -27,7 +27,7 @@ typedef struct speculation_settings {
     uint64_t kv_bytes;     // of its pages
     int64_t prompt_tokens; // of a prompt that it computes between two steps
     int64_t tokens;        // guessed for one sequence in a step, at most
-    int64_t probe_percent; // of the steps in which it is off
+    int64_t probe_percent; // of the steps, those that try whether that pays, and of the time
     int64_t fixed;         // guess so many whether it pays or not (measurements); 0: as it pays
     int64_t step_us;       // no step of several sequences is predicted to take longer, or 1.4 times
                            // as long as without; 0: no limit

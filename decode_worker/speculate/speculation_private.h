@@ -66,8 +66,9 @@ struct speculation {
     bool modelled;              // the small model guessed for the step under way
     allowance allowance;        // for credit, probes, and prompts of the small model
     double limit_us;            // of the step under way; 0: none
-    uint64_t since_probe, since_plain; // steps
-    int32_t probe_length;              // of the next probe: 1, 2, 4, 8 in turn
+    probes probes;              // steps that may be such, and those that try wider guesses
+    int32_t probe_length;       // of the next probe: 1, 2, 4, 8 in turn
+    uint64_t since_plain;       // steps
     acceptance all[SPECULATION_DRAFTERS][DRAFT_BANDS];
     acceptance buckets[SPECULATION_DRAFTERS][DRAFT_BANDS][SEQUENCE_CLASSES][TEMPERATURES][BATCHES];
     guess_tale tales[SEQUENCE_CLASSES];

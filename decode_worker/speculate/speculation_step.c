@@ -8,10 +8,8 @@
 #define PLAIN_EVERY 64 // steps with guesses between two without, so that their time stays known
 #define PLAIN_EVERY_FIRST 8 // until it was measured so often
 #define PLAIN_ENOUGH 4
-#define ON_STEPS 32.0    // that `on` is the share of
-#define UNKNOWN_EVERY 16 // steps between two probes of a step's cost that is not known yet
-#define HOPELESS 0.95    // where guesses must be right more often, they never are
-#define HOPELESS_TIMES 8 // so much rarer where not even right guesses would gain
+#define ON_STEPS 32.0 // that `on` is the share of
+#define HOPELESS 0.95 // where guesses must be right more often, they never are
 // A shadow that rested computes the tokens since: so many with its next guess at no cost, and each
 // of the others takes about so much of a round.
 #define CATCH_UP_FREE 4
@@ -101,21 +99,19 @@ static double guess_text(speculation *p, guess_offer *o)
     return best;
 }
 
-// Steps between two probes: fewer while it is not known what such a step costs, more where it is
-// known to gain nothing even if all is right.
-static uint64_t probe_every(const speculation *p, const step_facts *facts)
+// Sooner while it is not known what such a step costs, later where it is known to gain nothing even
+// if all is right.
+static probe_pace pace_of(const speculation *p, const step_facts *facts)
 {
-    int64_t percent = p->settings->probe_percent;
     offer right = { .alpha = 1, .count = p->probe_length };
-    uint64_t every = percent > 0 ? 100 / (uint64_t)percent : UINT64_MAX;
     if (!cost_curve_knows(&p->cost, facts->rows + p->probe_length))
-        return every < UNKNOWN_EVERY || percent == 0 ? every : UNKNOWN_EVERY;
-    return controller_gain(&p->cost, facts, &right) > 1 || percent == 0 ? every
-                                                                        : every * HOPELESS_TIMES;
+        return PROBE_UNKNOWN;
+    return controller_gain(&p->cost, facts, &right) > 1 ? PROBE_USUAL : PROBE_HOPELESS;
 }
 
 // Guesses of one sequence, at most so many, with which the step keeps its limit.
-static int32_t most_within(const speculation *p, const step_facts *facts, bool drafted, int32_t most)
+static int32_t most_within(const speculation *p, const step_facts *facts, bool drafted,
+                           int32_t most)
 {
     double round_us = drafted ? controller_round_us(&p->cost, facts, 1) : 0;
     while (facts->limit_us > 0 && most > 0 &&
@@ -131,7 +127,8 @@ static void probe(speculation *p, const step_facts *facts)
 {
     int32_t reach = cost_curve_reach(&p->cost, facts->rows) - facts->rows;
     int32_t most = p->probe_length < reach ? p->probe_length : reach;
-    if (++p->since_probe < probe_every(p, facts) || p->allowance.steps <= 0)
+    bool due = probes_due(&p->probes, p->settings->probe_percent, pace_of(p, facts));
+    if (!due || p->allowance.steps <= 0)
         return;
     for (int32_t i = 0; i < p->step_count; i++) {
         int32_t at = (int32_t)((p->stats.steps_probing + (uint64_t)i) % (uint64_t)p->step_count);
@@ -143,7 +140,7 @@ static void probe(speculation *p, const step_facts *facts)
             return; // it would be too long a step for the others
         p->offers[at].chosen = most;
         p->probe_length = p->probe_length < 8 ? p->probe_length * 2 : 1;
-        p->since_probe = 0;
+        probes_spend(&p->probes);
         p->probing = true;
         return;
     }
@@ -152,11 +149,10 @@ static void probe(speculation *p, const step_facts *facts)
 // Where it is on, it is tried what twice as many guesses cost, as rarely.
 static void widen(speculation *p, const step_facts *facts)
 {
-    int64_t percent = p->settings->probe_percent;
-    if (percent == 0 || ++p->since_probe < 100 / (uint64_t)percent || p->allowance.steps <= 0)
-        return;
-    if (controller_widen(&p->cost, facts, p->offers, p->step_count))
-        p->since_probe = 0;
+    bool due = probes_due(&p->probes, p->settings->probe_percent, PROBE_USUAL);
+    if (due && p->allowance.steps > 0 &&
+        controller_widen(&p->cost, facts, p->offers, p->step_count))
+        probes_spend(&p->probes);
 }
 
 // Steps that the small model's catching up with a sequence takes before its first guess.
@@ -333,6 +329,7 @@ void speculation_guess(speculation *p, engine *e, const speculation_item *items,
     if (prompts || count < 1 || p->stats.drafter_count == 0 || count > p->slot_count)
         return;
     offers_make(p, &facts, items);
+    probes_earn(&p->probes, p->settings->probe_percent);
     p->stats.gain = controller_choose(&p->cost, &facts, p->offers, count);
     bool plain = plain_due(p, count);
     if (plain)

@@ -335,6 +335,58 @@ static void nothing_is_guessed_below_break_even(void **state)
     assert_true(controller_break_even(&dear, &step, 4, false) == 1);
 }
 
+// In any order of what is known of costs, and where some that were due could not be made.
+static void probes_keep_their_share(void **state)
+{
+    (void)state;
+    random_state = seed_choose() << 32;
+    for (int64_t percent = 0; percent <= 100; percent++) {
+        probes b = probes_begin();
+        int64_t made = 0;
+        for (int64_t steps = 1; steps <= 5000; steps++) {
+            probes_earn(&b, percent);
+            if (unit() < 0.1 || !probes_due(&b, percent, (probe_pace)(3 * unit())) || unit() < 0.1)
+                continue;
+            probes_spend(&b);
+            made++;
+            if (100 * made > 100 * PROBES_FIRST + percent * steps)
+                fail_msg("%d percent: %d probes in %d steps", (int)percent, (int)made, (int)steps);
+        }
+        assert_true(percent > 0 || made == 0);
+    }
+}
+
+// So many of 10,000 steps, and evenly.
+static void the_share_of_probes_is_what_was_asked_for(void **state)
+{
+    (void)state;
+    const struct {
+        probe_pace pace;
+        int64_t percent, made, apart;
+    } cases[] = {
+        { PROBE_USUAL, 1, 100, 100 },    { PROBE_USUAL, 3, 300, 33 },
+        { PROBE_USUAL, 33, 3300, 3 },    { PROBE_USUAL, 50, 5000, 2 },
+        { PROBE_USUAL, 66, 6600, 1 },    { PROBE_USUAL, 100, 10000, 1 },
+        { PROBE_HOPELESS, 8, 100, 100 }, { PROBE_UNKNOWN, 1, 99 + PROBES_FIRST, 16 },
+        { PROBE_UNKNOWN, 50, 5000, 2 },  { PROBE_USUAL, 0, 0, 10001 },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        probes b = probes_begin();
+        int64_t made = 0, last = 0, apart = 10001;
+        for (int64_t step = 1; step <= 10000; step++) {
+            probes_earn(&b, cases[i].percent);
+            if (!probes_due(&b, cases[i].percent, cases[i].pace))
+                continue;
+            probes_spend(&b);
+            apart = step - last < apart ? step - last : apart;
+            last = step;
+            made++;
+        }
+        if (made != cases[i].made || apart != cases[i].apart)
+            fail_msg("case %zu: %d probes, %d steps apart at least", i, (int)made, (int)apart);
+    }
+}
+
 static void an_unknown_cost_means_no_guess(void **state)
 {
     (void)state;
@@ -357,6 +409,8 @@ int main(void)
         cmocka_unit_test(the_choice_is_the_best_of_all),
         cmocka_unit_test(the_number_is_within_one_of_the_best_measured),
         cmocka_unit_test(nothing_is_guessed_below_break_even),
+        cmocka_unit_test(probes_keep_their_share),
+        cmocka_unit_test(the_share_of_probes_is_what_was_asked_for),
         cmocka_unit_test(an_unknown_cost_means_no_guess),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -148,12 +148,25 @@ static void teach(worker *w, const int32_t *tokens, int32_t count)
     speculation_end(w->speculation, slot, tokens, 1, count);
 }
 
-// The first half of an answer is known by heart; behind each token of the second half another one
-// was seen before, so that guesses are there all the time and always wrong.
+// From a token on, another one was seen behind each of an answer, so that guesses are there all the
+// time and always wrong.
+static void teach_wrong(worker *w, const int32_t *answer, int32_t from)
+{
+    const int32_t lead = 14;
+    for (int32_t i = from; i < ANSWER; i++) {
+        int32_t tokens[32];
+        memcpy(tokens, answer + i - lead, (size_t)lead * sizeof tokens[0]);
+        for (int32_t k = 0; k < 8; k++)
+            tokens[lead + k] = TINY_MODEL_BYTE_FIRST + (answer[i] + 7 + k) % 256;
+        teach(w, tokens, lead + 8);
+    }
+}
+
+// The first half of an answer is known by heart, the second half as something else.
 static void guesses_that_turn_wrong_end_within_32_steps(void **state)
 {
     fixture *f = *state;
-    const int32_t *answer = f->truth[1].tokens, half = ANSWER / 2, lead = 14;
+    const int32_t *answer = f->truth[1].tokens, half = ANSWER / 2;
     worker w = worker_begin("suffix", 24);
     w.base_us = 750;
     w.row_us = 250;
@@ -165,13 +178,7 @@ static void guesses_that_turn_wrong_end_within_32_steps(void **state)
     }
     w.settings.probe_percent = 0;
     teach(&w, answer, half);
-    for (int32_t i = half; i < ANSWER; i++) {
-        int32_t tokens[32];
-        memcpy(tokens, answer + i - lead, (size_t)lead * sizeof tokens[0]);
-        for (int32_t k = 0; k < 8; k++)
-            tokens[lead + k] = TINY_MODEL_BYTE_FIRST + (answer[i] + 7 + k) % 256;
-        teach(&w, tokens, lead + 8);
-    }
+    teach_wrong(&w, answer, half);
     speculation_stats before, after;
     speculation_stats_of(w.speculation, &before);
     w.drawn = w.last_drawn = 0;
@@ -182,6 +189,33 @@ static void guesses_that_turn_wrong_end_within_32_steps(void **state)
     print_message("guesses ended %lld tokens behind the turn\n", (long long)w.last_drawn - half);
     assert_true(w.last_drawn <= half + 32);
     worker_end(&w);
+}
+
+// A wrong guess costs little, and crowds of all sizes come, so that it is often not known what one
+// costs: still no more steps try it than may.
+static void probes_are_as_rare_as_was_asked_for(void **state)
+{
+    fixture *f = *state;
+    for (int64_t percent = 0; percent <= 4; percent += percent + 1) {
+        worker w = worker_begin("suffix", 24);
+        speculation_stats s;
+        w.base_us = 1000;
+        w.row_us = 10;
+        w.settings.probe_percent = percent;
+        worker_open(&w);
+        for (int round = 0; round < 18; round++) {
+            for (int i = 0; i < CROWD; i++)
+                teach_wrong(&w, f->truth[i].tokens, 14);
+            serve_expect_truth(&w, f, 0, 1 + round % CROWD);
+        }
+        speculation_stats_of(w.speculation, &s);
+        uint64_t steps = s.steps_on + s.steps_off;
+        print_message("%d percent: %llu of %llu steps\n", (int)percent,
+                      (unsigned long long)s.steps_probing, (unsigned long long)steps);
+        assert_true(steps > 1000 && (s.steps_probing > 0) == (percent > 0));
+        assert_true(100 * s.steps_probing <= 100 * PROBES_FIRST + (uint64_t)percent * steps);
+        worker_end(&w);
+    }
 }
 
 // A synthetic drafter: each token is right with a known chance, and the engine verifies.
@@ -265,6 +299,7 @@ int main(void)
         cmocka_unit_test(a_shadow_far_behind_catches_up_in_pieces),
         cmocka_unit_test(b076_a_draft_model_follows_a_grammar),
         cmocka_unit_test(guesses_that_turn_wrong_end_within_32_steps),
+        cmocka_unit_test(probes_are_as_rare_as_was_asked_for),
         cmocka_unit_test(alpha_of_a_stream_is_within_two_hundredths),
         cmocka_unit_test(b075_unfit_draft_models_are_refused),
     };
