@@ -86,21 +86,35 @@ static void event(const char *name, buffer *out)
     buffer_printf(out, "event: %s\ndata: {\"type\":\"%s\"", name, name);
 }
 
-static void block_close(answer_choice *c, buffer *out)
+static void append_delta(const answer_choice *c, const char *type, const char *member, slice text,
+                         buffer *out)
+{
+    event("content_block_delta", out);
+    buffer_printf(out, ",\"index\":%zu,\"delta\":{\"type\":\"%s\",\"%s\":", c->block_index, type,
+                  member);
+    buffer_append_json(out, text);
+    buffer_append_text(out, "}}\n\n");
+}
+
+// Clients show thought again with what signs it: the answer that it is of.
+static void block_close(const answer *a, answer_choice *c, buffer *out)
 {
     if (!c->block)
         return;
+    if (c->block == ANSWER_BLOCK_THOUGHT)
+        append_delta(c, "signature_delta", "signature", slice_of(a->id), out);
     event("content_block_stop", out);
     buffer_printf(out, ",\"index\":%zu}\n\n", c->block_index++);
     c->block = ANSWER_BLOCK_NONE;
 }
 
 // A block of this kind is open; a call has one of its own.
-static void block_open(answer_choice *c, answer_block kind, const tool_call *call, buffer *out)
+static void block_open(const answer *a, answer_choice *c, answer_block kind, const tool_call *call,
+                       buffer *out)
 {
     if (c->block == kind && !call)
         return;
-    block_close(c, out);
+    block_close(a, c, out);
     c->block = kind;
     event("content_block_start", out);
     buffer_printf(out, ",\"index\":%zu,\"content_block\":", c->block_index);
@@ -115,35 +129,25 @@ static void block_open(answer_choice *c, answer_block kind, const tool_call *cal
     buffer_append_text(out, "}\n\n");
 }
 
-static void append_delta(const answer_choice *c, slice text, buffer *out)
-{
-    static const char *const deltas[][2] = {
-        [ANSWER_BLOCK_TEXT] = { "text_delta", "text" },
-        [ANSWER_BLOCK_THOUGHT] = { "thinking_delta", "thinking" },
-        [ANSWER_BLOCK_CALL] = { "input_json_delta", "partial_json" },
-    };
-    event("content_block_delta", out);
-    buffer_printf(out, ",\"index\":%zu,\"delta\":{\"type\":\"%s\",\"%s\":", c->block_index,
-                  deltas[c->block][0], deltas[c->block][1]);
-    buffer_append_json(out, text);
-    buffer_append_text(out, "}}\n\n");
-}
-
-static void write_text(answer_choice *c, answer_block kind, slice text, buffer *out)
+static void write_text(const answer *a, answer_choice *c, answer_block kind, slice text,
+                       buffer *out)
 {
     if (text.size == 0)
         return;
-    block_open(c, kind, NULL, out);
-    append_delta(c, text, out);
+    block_open(a, c, kind, NULL, out);
+    if (kind == ANSWER_BLOCK_THOUGHT)
+        append_delta(c, "thinking_delta", "thinking", text, out);
+    else
+        append_delta(c, "text_delta", "text", text, out);
 }
 
 // What is new of the arguments, in the call's open block.
 static void write_arguments(const answer_choice *c, const tool_call *call, buffer *out)
 {
-    if (call->arguments.size > call->told)
-        append_delta(
-            c, (slice){ call->arguments.data + call->told, call->arguments.size - call->told },
-            out);
+    slice all = buffer_slice(&call->arguments);
+    if (all.size > call->told)
+        append_delta(c, "input_json_delta", "partial_json",
+                     (slice){ all.data + call->told, all.size - call->told }, out);
 }
 
 // Of the content, what was said before the call; `said` is how much of it went out already.
@@ -156,23 +160,23 @@ static slice content_until(const tool_answer *parts, const tool_call *call, size
 }
 
 // All in the order in which it was said.
-static void write_parts(answer_choice *c, tool_answer *parts, buffer *out)
+static void write_parts(const answer *a, answer_choice *c, tool_answer *parts, buffer *out)
 {
     size_t said = 0;
     // Text behind a call closes its block, so the rest of a call that was begun goes first.
     for (size_t i = 0; i < parts->call_count; i++)
         if (parts->calls[i].begun)
             write_arguments(c, &parts->calls[i], out);
-    write_text(c, ANSWER_BLOCK_THOUGHT, buffer_slice(&parts->thought), out);
+    write_text(a, c, ANSWER_BLOCK_THOUGHT, buffer_slice(&parts->thought), out);
     for (size_t i = 0; i < parts->call_count; i++) {
         const tool_call *call = &parts->calls[i];
         if (call->begun)
             continue;
-        write_text(c, ANSWER_BLOCK_TEXT, content_until(parts, call, &said), out);
-        block_open(c, ANSWER_BLOCK_CALL, call, out);
+        write_text(a, c, ANSWER_BLOCK_TEXT, content_until(parts, call, &said), out);
+        block_open(a, c, ANSWER_BLOCK_CALL, call, out);
         write_arguments(c, call, out);
     }
-    write_text(c, ANSWER_BLOCK_TEXT, content_until(parts, NULL, &said), out);
+    write_text(a, c, ANSWER_BLOCK_TEXT, content_until(parts, NULL, &said), out);
     tool_answer_taken(parts);
 }
 
@@ -194,12 +198,12 @@ static void write_chunk(const answer *a, answer_choice *c, buffer *out)
     if (!c->begun)
         write_start(a, c, out);
     if (s->parts)
-        write_parts(c, s->parts, out);
+        write_parts(a, c, s->parts, out);
     else
-        write_text(c, ANSWER_BLOCK_TEXT, part.text, out);
+        write_text(a, c, ANSWER_BLOCK_TEXT, part.text, out);
     if (!s->done)
         return;
-    block_close(c, out);
+    block_close(a, c, out);
     event("message_delta", out);
     buffer_append_text(out, ",\"delta\":{");
     append_stop(s, out);
@@ -217,25 +221,35 @@ static void write_end(const answer *a, buffer *out)
 
 // ---- whole ------------------------------------------------------------------------------------
 
-static const char *append_text_block(const char *comma, const char *type, slice text, buffer *out)
+static const char *append_text_block(const char *comma, slice text, buffer *out)
 {
     if (text.size == 0)
         return comma;
-    buffer_printf(out, "%s{\"type\":\"%s\",\"%s\":", comma, type, type);
+    buffer_printf(out, "%s{\"type\":\"text\",\"text\":", comma);
     buffer_append_json(out, text);
-    buffer_append_text(out, type[1] == 'h' ? ",\"signature\":\"\"}" : "}");
+    buffer_append_byte(out, '}');
     return ",";
 }
 
-static void append_parts(const tool_answer *parts, buffer *out)
+static const char *append_thought_block(const answer *a, slice thought, buffer *out)
+{
+    if (thought.size == 0)
+        return "";
+    buffer_append_text(out, "{\"type\":\"thinking\",\"thinking\":");
+    buffer_append_json(out, thought);
+    buffer_printf(out, ",\"signature\":\"%s\"}", a->id);
+    return ",";
+}
+
+static void append_parts(const answer *a, const tool_answer *parts, buffer *out)
 {
     size_t said = 0;
-    const char *comma = append_text_block("", "thinking", buffer_slice(&parts->thought), out);
+    const char *comma = append_thought_block(a, buffer_slice(&parts->thought), out);
     for (size_t i = 0; i < parts->call_count; i++) {
         const tool_call *call = &parts->calls[i];
         if (!call->whole)
             continue;
-        comma = append_text_block(comma, "text", content_until(parts, call, &said), out);
+        comma = append_text_block(comma, content_until(parts, call, &said), out);
         buffer_append_text(out, comma);
         append_call_head(call, out);
         if (call->arguments.size > 0)
@@ -245,7 +259,7 @@ static void append_parts(const tool_answer *parts, buffer *out)
         buffer_append_byte(out, '}');
         comma = ",";
     }
-    append_text_block(comma, "text", content_until(parts, NULL, &said), out);
+    append_text_block(comma, content_until(parts, NULL, &said), out);
 }
 
 static void write_whole(const answer *a, buffer *out)
@@ -254,9 +268,9 @@ static void write_whole(const answer *a, buffer *out)
     stream_part part = stream_take(s);
     append_head(a, out);
     if (s->parts)
-        append_parts(s->parts, out);
+        append_parts(a, s->parts, out);
     else
-        append_text_block("", "text", part.text, out);
+        append_text_block("", part.text, out);
     buffer_append_text(out, "],");
     append_stop(s, out);
     buffer_append_byte(out, ',');

@@ -22,6 +22,15 @@
 // string or max_tokens may still cut it short, and finish_reason says so. Not both, nor with
 // ignore_eos. /v1/messages has output_config.format, or output_format as it was called before, in
 // place of response_format.
+//
+// `thinking` of /v1/messages sets the variable of the chat template that turns thought on or off,
+// where it has one (text/chat.h). "enabled" is refused where the model does not think or the answer
+// is held to a form, "disabled" where the template opens a block of thought all the same; a model
+// that opens one by itself is not hindered. budget_tokens is checked (at least 1024, less than
+// max_tokens) and not enforced. Thought comes back whole, as display "summarized"; "omitted" and
+// the type "between_tools" are refused. Thought of earlier turns becomes the reasoning_content of
+// its message, which the template shows or not; signatures are not verified, and
+// redacted_thinking, which this server never writes, is passed over.
 #pragma once
 
 #include "router/models.h"
@@ -43,6 +52,14 @@ typedef enum request_kind {
 } request_kind;
 
 bool request_is_computed(request_kind kind); // by workers
+
+// Whether the model is to think first.
+typedef enum request_thinking {
+    REQUEST_THINKING_AS_IT_IS, // as it does by itself
+    REQUEST_THINKING_ON,
+    REQUEST_THINKING_OFF,
+    REQUEST_THINKING_ADAPTIVE, // it may; it does not where the answer's form is held
+} request_thinking;
 
 typedef struct request_sampling {
     double temperature, top_p, min_p, typical_p;
@@ -72,7 +89,7 @@ typedef struct request {
     int64_t min_tokens;
     int64_t priority;
     double timeout_s; // 0: the router's own
-    uint8_t drafter; // whose guesses may be used; see request_drafter_name
+    uint8_t drafter;  // whose guesses may be used; see request_drafter_name
     bool ignore_eos;
     bool skip_special_tokens;
     int32_t stop_ids[REQUEST_STOP_IDS_MAX];
@@ -93,7 +110,8 @@ typedef struct request {
     // Of chat requests: how the prompt ends, and how the answer is read.
     bool add_generation_prompt, continue_final_message;
     tool_request tools;
-    bool reasons, in_thought; // blocks of thought are told apart; the answer begins inside one
+    request_thinking thinking; // as asked for
+    bool reasons, in_thought;  // blocks of thought are told apart; the answer begins inside one
     buffer grammar;           // source of what the answer must be (text/grammar.h); empty: anything
     const char *format_field; // the client's name of response_format; NULL: that
     bool token_texts;         // of /tokenize: the text of each token too

@@ -19,16 +19,17 @@ status request_chat_parse(const request_rules *rules, json_t *body, encoder *e, 
                           request *r, token_list *ids, error *failure)
 {
     status result = STATUS_OK;
-    json_t *extra = request_member(body, "chat_template_kwargs"), *tools = NULL;
+    json_t *extra = request_member(body, "chat_template_kwargs"), *tools = NULL, *switched = NULL;
     if (extra && !json_is_object(extra))
         return request_must_be("chat_template_kwargs", extra, "an object", failure);
     TRY(endings_agree(body, r, failure));
     TRY(tool_request_parse(rules->model, rules->settings, body, request_is_messages(r), &r->tools,
                            &tools, failure));
+    TRY(request_thinking_apply(rules->model, r, body, extra, &switched, failure));
     chat_request conversation = { .messages = request_member(body, "messages"),
                                   .tools = tools,
                                   .documents = request_member(body, "documents"),
-                                  .extra = extra,
+                                  .extra = switched ? switched : extra,
                                   .integers = rules->integers,
                                   .add_generation_prompt = r->add_generation_prompt,
                                   .continue_final_message = r->continue_final_message };
@@ -36,6 +37,8 @@ status request_chat_parse(const request_rules *rules, json_t *body, encoder *e, 
     // Forced calls are no thought, even where the template opened a block of it.
     r->reasons = rules->model->reasons && !r->tools.forced;
     r->in_thought = r->in_thought && r->reasons;
+    TRY(request_thinking_agree(rules->model, r, failure));
 fail:
+    json_decref(switched);
     return result;
 }

@@ -74,6 +74,8 @@ static const struct {
     { REQUEST_PART_CALL, "cache_control", HINT_CACHE_CONTROL },
     { REQUEST_PART_CALL, "caller", HINT_OBJECT },
     { REQUEST_PART_CALL, "toolset_name", HINT_STRING },
+    { REQUEST_PART_THOUGHT, "signature", HINT_STRING },
+    { REQUEST_PART_REDACTED, "data", HINT_STRING },
     { REQUEST_PART_TOOL, "type", HINT_STRING },
     { REQUEST_PART_TOOL, "cache_control", HINT_CACHE_CONTROL },
     { REQUEST_PART_TOOL, "strict", HINT_BOOL },

@@ -65,8 +65,8 @@ static status block_refuse(const char *field, json_t *block, error *failure)
     if (!json_is_object(block) || !type[0])
         return request_must_be(field, block, "a block with a type", failure);
     return error_set(failure, STATUS_UNSUPPORTED, field,
-                     "%s is a block of type \"%.40s\"; this server takes text, tool_use and "
-                     "tool_result",
+                     "%s is a block of type \"%.40s\"; this server takes text and tool_result of "
+                     "the user, text, tool_use and thinking of the assistant",
                      field, type);
 }
 
@@ -179,27 +179,41 @@ static status call_add(json_t *calls, json_t *block, const char *field, error *f
     return STATUS_OK;
 }
 
-// Thought of earlier turns is not shown to the model again.
+// What is no text among the assistant's blocks.
+static status assistant_block_read(json_t *block, const char *field, json_t *calls, buffer *thought,
+                                   error *failure)
+{
+    const char *type = block_type(block);
+    if (strcmp(type, "tool_use") == 0)
+        return call_add(calls, block, field, failure);
+    if (strcmp(type, "thinking") == 0)
+        return request_thought_read(block, field, thought, failure);
+    if (strcmp(type, "redacted_thinking") == 0)
+        return request_part_check(REQUEST_PART_REDACTED, field, block, failure);
+    return STATUS_OK;
+}
+
 static status assistant_add(json_t *messages, json_t *content, const char *field, error *failure)
 {
     static const char *const others[3] = { "tool_use", "thinking", "redacted_thinking" };
-    buffer text = { 0 };
+    buffer text = { 0 }, thought = { 0 };
     json_t *calls = json_array();
     status result = STATUS_OK;
     for (size_t i = 0; json_is_array(content) && i < json_array_size(content); i++) {
         char name[96];
-        json_t *block = json_array_get(content, i);
         snprintf(name, sizeof name, "%s[%zu]", field, i);
-        if (strcmp(block_type(block), "tool_use") == 0)
-            TRY(call_add(calls, block, name, failure));
+        TRY(assistant_block_read(json_array_get(content, i), name, calls, &thought, failure));
     }
     TRY(text_read(content, field, others, &text, failure));
     json_t *message = message_add(messages, "assistant", &text);
     if (json_array_size(calls) > 0)
         json_object_set(message, "tool_calls", calls);
+    if (thought.size > 0)
+        TRY(member_set(message, "reasoning_content", text_json(&thought), failure));
 fail:
     json_decref(calls);
     buffer_close(&text);
+    buffer_close(&thought);
     return result;
 }
 
@@ -381,16 +395,11 @@ static status output_read(json_t *body, request *r, json_t *read, error *failure
 static status rest_read(json_t *body, request *r, json_t *read, error *failure)
 {
     json_t *stops = request_member(body, "stop_sequences"), *value;
-    json_t *thinking = request_member(body, "thinking");
     const char *name;
     if (stops && !json_is_array(stops))
         return request_must_be("stop_sequences", stops, "an array of strings", failure);
     if (stops)
         json_object_set(read, "stop", stops);
-    if (thinking && strcmp(block_type(thinking), "disabled") != 0)
-        return error_set(failure, STATUS_UNSUPPORTED, "thinking",
-                         "thinking is not supported by this server; the only value that it takes "
-                         "is {\"type\":\"disabled\"}");
     if (r->kind == REQUEST_MESSAGES && !json_is_integer(request_member(body, "max_tokens")))
         return request_must_be("max_tokens", request_member(body, "max_tokens"),
                                "an integer of at least 1", failure);
@@ -415,6 +424,7 @@ status request_messages_read(json_t *body, request *r, json_t **read, error *fai
         return error_set(failure, STATUS_NO_MEMORY, "", "no memory for the request");
     TRY(request_part_check(REQUEST_PART_MESSAGES_BODY, "", body, failure));
     TRY(rest_read(body, r, made, failure));
+    TRY(request_thinking_read(body, r, failure));
     TRY(conversation_read(body, made, failure));
     TRY(tools_read(body, made, failure));
     TRY(tool_choice_read(body, made, failure));

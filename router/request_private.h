@@ -18,6 +18,15 @@ bool request_is_messages(const request *r); // in Anthropic's words
 
 // Anthropic's body as a chat request's, a new reference; what neither API knows is counted.
 status request_messages_read(json_t *body, request *r, json_t **read, error *failure);
+// Of Anthropic's body: `thinking`, and a block of thought of an earlier turn, appended.
+status request_thinking_read(json_t *body, request *r, error *failure);
+status request_thought_read(json_t *block, const char *field, buffer *thought, error *failure);
+// The template's variables as the wish for thought has them: a new reference, or NULL where they
+// stay what was given. The tools of `r` have been read.
+status request_thinking_apply(const prompt_model *model, const request *r, json_t *body,
+                              json_t *given, json_t **variables, error *failure);
+// Of the prompt, whether it begins thought that is not wished for.
+status request_thinking_agree(const prompt_model *model, const request *r, error *failure);
 // Of /tokenize and /detokenize: the ids, in the request's one prompt.
 status request_tokenize_parse(const request_rules *rules, json_t *body, encoder *e, request *r,
                               error *failure);
@@ -37,6 +46,8 @@ typedef enum request_part {
     REQUEST_PART_TEXT, // blocks of a message
     REQUEST_PART_RESULT,
     REQUEST_PART_CALL,
+    REQUEST_PART_THOUGHT,
+    REQUEST_PART_REDACTED, // thought of another server
     REQUEST_PART_TOOL,
     REQUEST_PART_CHOICE, // tool_choice
 } request_part;

@@ -8,11 +8,11 @@
 
 #include <unistd.h>
 
-// Shows tools, and knows calls and thought.
+// Shows tools, and knows calls and thought, which a variable turns off.
 static const char template_source[] =
     "{{ tools|tojson }}{{ documents|length if documents }}{% for m in messages %}{{ m.content }}"
     "{{ m.tool_calls|tojson if m.tool_calls }}{% endfor %}{# <tool_call> </think> #}"
-    "{{ '<think>' if add_generation_prompt }}";
+    "{{ '<think>' if add_generation_prompt and (thinking is undefined or thinking) }}";
 
 static models served;
 static router_settings settings;
@@ -35,6 +35,7 @@ static void open_once(void)
           STATUS_OK);
     model->tools = chat_traits_of(model->chat)->tools;
     model->reasons = chat_traits_of(model->chat)->thinks;
+    CHECK(chat_traits_of(model->chat)->thinking_switch);
     CHECK(model_encoders_open(&served, &encoders) == STATUS_OK);
     unlink(path);
 }
@@ -69,6 +70,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         for (size_t i = 0; i < p->tokens.count; i++)
             CHECK(p->tokens.ids[i] >= 0 && p->tokens.ids[i] < vocabulary);
     }
+    CHECK(r.thinking != REQUEST_THINKING_OFF || !r.in_thought || r.continue_final_message);
+    CHECK(r.thinking != REQUEST_THINKING_ON || (r.reasons && r.grammar.size == 0));
     for (size_t i = 0; i < r.bias_count; i++)
         CHECK(r.bias_tokens[i] >= 0 && r.bias_tokens[i] < vocabulary);
     request_close(&r);

@@ -10,6 +10,7 @@ import typing
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "harness"))
 import pypi  # noqa: E402
+from fakes import THINKER, templated  # noqa: E402
 from cluster import Cluster, check, main, need_model, skip  # noqa: E402
 
 
@@ -31,8 +32,37 @@ def structured(client, model, messages):
         Sky.model_validate(json.loads("".join(stream.text_stream)))
 
 
+def thinking():
+    """Blocks of thought, whole and streamed, and shown again in the next turn; the model says what the template makes it say."""
+    import anthropic
+    with templated(THINKER) as cluster:
+        client = anthropic.Anthropic(base_url=f"http://{cluster.router_host}:{cluster.http_port}", api_key="unused", max_retries=0, timeout=120)
+        messages = [{"role": "user", "content": "Hm.</think>Yes.END"}]
+        asked = {"model": cluster.model_name(), "max_tokens": 1100, "messages": messages, "stop_sequences": ["END"],
+                 "thinking": {"type": "enabled", "budget_tokens": 1024}}
+        whole = client.messages.create(**asked)
+        check([b.type for b in whole.content] == ["thinking", "text"] and whole.content[0].thinking == "Hm.", f"{whole}")
+        check(whole.content[0].signature == whole.id and whole.content[1].text == "Yes.", f"{whole}")
+        with client.messages.stream(**asked) as stream:
+            kinds = [e.type for e in stream]
+            final = stream.get_final_message()
+        check("thinking" in kinds and "signature" in kinds and "text" in kinds, f"{kinds}")
+        check(final.content[0].thinking == "Hm." and final.content[0].signature == final.id and final.content[1].text == "Yes.", f"{final}")
+        talk = messages + [{"role": "assistant", "content": final.content}] + messages
+        again = client.messages.create(**{**asked, "messages": talk, "thinking": {"type": "adaptive"}})
+        check([b.type for b in again.content] == ["thinking", "text"], f"{again}")
+        off = client.messages.create(**{**asked, "thinking": {"type": "disabled"}})
+        check([b.type for b in off.content] == ["text"], f"{off}")
+        try:
+            client.messages.create(**{**asked, "thinking": {"type": "enabled", "budget_tokens": 1100}})
+            check(False, "a budget as large as max_tokens was accepted")
+        except anthropic.BadRequestError as e:
+            check("thinking.budget_tokens" in e.body["error"]["message"], f"{e.body}")
+
+
 def test():
     import anthropic
+    thinking()
     with Cluster(1, 1) as cluster:
         client = anthropic.Anthropic(base_url=f"http://{cluster.router_host}:{cluster.http_port}", api_key="unused", max_retries=0, timeout=120)
         model = cluster.model_name()

@@ -1,7 +1,9 @@
 """The real router with workers that have no engine (fake/fake_worker.c): quick, exact, and free to misbehave."""
+import contextlib
 import os
 import re
 import sys
+import tempfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "harness"))
 from cluster import BUILD, Cluster, Process  # noqa: E402
@@ -37,3 +39,20 @@ class FakeCluster(Cluster):
         """The sum of the series that are so called and have these labels, and perhaps more of them; 0 where there is none."""
         family, _, labels = name.rstrip("}").partition("{")
         return metric(self, family, **dict(re.findall(r'(\w+)="([^"]*)"', labels)))
+
+
+@contextlib.contextmanager
+def templated(source):
+    """One of each role behind a router with this chat template. Their answers repeat the prompt, so that the template says what the model says."""
+    with tempfile.NamedTemporaryFile("w", suffix=".jinja", encoding="utf-8") as file:
+        file.write(source)
+        file.flush()
+        with FakeCluster(router=[f"router.chat_template={file.name}"]) as cluster:
+            cluster.fake("prefill")
+            cluster.fake("decode")
+            yield cluster
+            cluster.check_idle()
+
+
+# Shows the last message and opens a block of thought, where it is told to.
+THINKER = "{{ messages[-1].content }}{% for m in messages %}{{ m.reasoning_content }}{% endfor %}{{ '<think>' if enable_thinking }}{# </think> #}"

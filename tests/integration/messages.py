@@ -7,7 +7,7 @@ import os
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from fakes import FakeCluster  # noqa: E402
+from fakes import THINKER, FakeCluster, templated  # noqa: E402
 from cluster import check, main, run_parts  # noqa: E402
 from raw_http import talk  # noqa: E402
 
@@ -87,7 +87,7 @@ def errors(cluster):
             ({"messages": [{"role": "assistant", "content": [{"type": "tool_use", "id": "x"}]}, SAID[0]]}, 400, "invalid_request_error", "input"),
             ({"messages": [{"role": "user", "content": [{"type": "tool_result"}]}]}, 400, "invalid_request_error", "tool_use_id"),
             ({"system": 5}, 400, "invalid_request_error", "system"), ({"stop_sequences": "x"}, 400, "invalid_request_error", "stop_sequences"),
-            ({"temperature": -1}, 400, "invalid_request_error", "temperature"), ({"thinking": {"type": "enabled"}}, 400, "invalid_request_error", "thinking"),
+            ({"temperature": -1}, 400, "invalid_request_error", "temperature"), ({"thinking": {"type": "enabled"}}, 400, "invalid_request_error", "thinking.budget_tokens"),
             ({"tools": 5}, 400, "invalid_request_error", "tools"), ({"tool_choice": "auto"}, 400, "invalid_request_error", "tool_choice"),
             ({"mcp_servers": []}, 400, "invalid_request_error", "mcp_servers"), ({"max_tokens": 10 ** 9}, 400, "invalid_request_error", "maximum context")):
         answer = cluster.json("POST", "/v1/messages", {**good, **change}, expect=status)
@@ -96,6 +96,34 @@ def errors(cluster):
     check(cluster.json("POST", "/v1/messages", {**good, "system": None, "stop_sequences": None, "tools": None, "metadata": {"user_id": "u"},
                                                 "thinking": {"type": "disabled"}, "service_tier": "auto"})["type"] == "message", "null means absent")
     early_errors(cluster)
+
+
+def thinking(cluster):
+    """Turned on, the model's thought is a block in front of the text, signed with the answer's id; turned off, all is text."""
+    said = [{"role": "user", "content": "Hm, a < b.\n</think>\n\nYes.END"}]
+    asked = {"messages": said, "max_tokens": 1100, "temperature": 0, "stop_sequences": ["END"]}
+    wish = {"type": "enabled", "budget_tokens": 1024}
+    answer = cluster.json("POST", "/v1/messages", body(cluster, **asked, thinking=wish))
+    signed = {"type": "thinking", "thinking": "Hm, a < b.", "signature": answer["id"]}
+    check(answer["content"] == [signed, {"type": "text", "text": "Yes."}] and answer["stop_sequence"] == "END", f"{answer}")
+    events = streamed(cluster, **asked, thinking=wish)
+    deltas = [(d["index"], d["delta"]) for n, d in events if n == "content_block_delta"]
+    starts = [d["content_block"] for n, d in events if n == "content_block_start"]
+    check(starts == [{"type": "thinking", "thinking": "", "signature": ""}, {"type": "text", "text": ""}], f"{events}")
+    check("".join(d.get("thinking", "") for i, d in deltas if i == 0) == "Hm, a < b.", f"{deltas}")
+    check("".join(d.get("text", "") for i, d in deltas if i == 1) == "Yes.", f"{deltas}")
+    names = [n if n != "content_block_delta" else d["delta"]["type"] for n, d in events]
+    at = names.index("signature_delta")
+    check(names.count("signature_delta") == 1 and names[at - 1:at + 2] == ["thinking_delta", "signature_delta", "content_block_stop"], f"{names}")
+    check(events[at][1]["delta"]["signature"] == events[0][1]["message"]["id"], f"{events}")
+    for more in ({"thinking": {"type": "disabled"}}, {}):
+        answer = cluster.json("POST", "/v1/messages", body(cluster, **asked, **more))
+        check(answer["content"] == [{"type": "text", "text": "Hm, a < b.\n</think>\n\nYes."}], f"{more}: {answer}")
+    adaptive = cluster.json("POST", "/v1/messages", body(cluster, **asked, thinking={"type": "adaptive", "display": "summarized"}))
+    check([b["type"] for b in adaptive["content"]] == ["thinking", "text"], f"{adaptive}")
+    count = [cluster.json("POST", "/v1/messages/count_tokens", {"model": cluster.model_name(), "thinking": wish, "messages": [
+        *said, {"role": "assistant", "content": content}, *said]})["input_tokens"] for content in (adaptive["content"], adaptive["content"][1:])]
+    check(count[0] > count[1], f"thought of an earlier turn reaches the template: {count}")
 
 
 def early_errors(cluster):
@@ -158,6 +186,8 @@ def test():
         cluster.fake("decode")
         run_parts((whole_and_streamed, conversations, errors, tokenizers, unserved), cluster)
         cluster.check_idle()
+    with templated(THINKER) as cluster:
+        thinking(cluster)
 
 
 main(test)

@@ -9,7 +9,7 @@ import sys
 import tempfile
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from fakes import FakeCluster  # noqa: E402
+from fakes import FakeCluster, templated  # noqa: E402
 from cluster import check, main  # noqa: E402
 
 # Shows the last message only, the tools nowhere; knows blocks of thought, and opens one where it is told to.
@@ -231,26 +231,20 @@ def b042_a_template_that_does_not_compile_stops_the_start(folder):
         check(False, f"the router started with the template {source[:20]!r}")
 
 
-def with_template(folder, source, cases):
-    path = os.path.join(folder, "template.jinja")
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(source)
-    with FakeCluster(router=[f"router.chat_template={path}"]) as cluster:
-        cluster.fake("prefill")
-        cluster.fake("decode")
+def with_template(source, cases):
+    with templated(source) as cluster:
         for case in cases:
             print(case.__name__, flush=True)
             case(cluster)
-        cluster.check_idle()
 
 
 def test():
+    strict = [b038_a_template_that_refuses_is_a_fault_of_the_request]
+    no_cluster = [b042_a_template_that_does_not_compile_stops_the_start]
+    named = [case for name, case in sorted(globals().items()) if name.startswith("b0") and case not in strict + no_cluster]
+    with_template(ECHO, [tool_calls, calls_in_messages, thought, endings] + named)
+    with_template(STRICT, strict)
     with tempfile.TemporaryDirectory() as folder:
-        strict = [b038_a_template_that_refuses_is_a_fault_of_the_request]
-        no_cluster = [b042_a_template_that_does_not_compile_stops_the_start]
-        named = [case for name, case in sorted(globals().items()) if name.startswith("b0") and case not in strict + no_cluster]
-        with_template(folder, ECHO, [tool_calls, calls_in_messages, thought, endings] + named)
-        with_template(folder, STRICT, strict)
         no_cluster[0](folder)
 
 

@@ -18,6 +18,26 @@ typedef struct body_case {
     const char *param; // of a refusal
 } body_case;
 
+// What a refusal of an Anthropic request says; NULL: the body is understood.
+typedef struct sentence {
+    const char *body, *says;
+} sentence;
+
+static inline void sentences_expect(const sentence *list, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        request r = { 0 };
+        error failure;
+        status result = fixture_parse(A, slice_of(list[i].body), 2048, &r, &failure);
+        if (result == STATUS_OK)
+            request_close(&r);
+        if (list[i].says ? result == STATUS_OK || strstr(failure.text, list[i].says) == NULL
+                         : result != STATUS_OK)
+            fail_msg("%s: \"%s\", wanted \"%s\"", list[i].body,
+                     result == STATUS_OK ? "" : failure.text, list[i].says ? list[i].says : "");
+    }
+}
+
 static inline void bodies_expect(const body_case *list, size_t count)
 {
     for (size_t i = 0; i < count; i++) {

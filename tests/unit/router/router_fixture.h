@@ -1,5 +1,5 @@
 // What the router's unit tests share: the tiny model's tokenizer and template, and default
-// settings.
+// settings; and another template.
 #pragma once
 
 #include "harness/tiny_model.h"
@@ -52,4 +52,15 @@ __attribute__((unused)) static status fixture_parse(request_kind kind, slice bod
     atomic_store(&fixture_models.items[0].context, context);
     *failure = (error){ 0 };
     return request_parse(&rules, kind, body, &fixture_encoders, parsed, failure);
+}
+
+__attribute__((unused)) static void template_set(const char *source)
+{
+    error failure = { 0 };
+    chat_close(fixture_model->chat);
+    if (chat_open(slice_of(source), SLICE(""), SLICE(""), &fixture_model->chat, &failure) !=
+        STATUS_OK)
+        fail_msg("%s", failure.text);
+    fixture_model->tools = chat_traits_of(fixture_model->chat)->tools;
+    fixture_model->reasons = chat_traits_of(fixture_model->chat)->thinks;
 }

@@ -204,12 +204,54 @@ static void messages_are_opened_filled_and_closed(void **state)
     world_close(&w);
 }
 
+// As clients show it again, thought is signed: with the id of the answer.
+static void thought_is_a_block_of_its_own(void **state)
+{
+    (void)state;
+    choice_world w;
+    buffer out = { 0 }, text = { 0 }, whole = { 0 };
+    char names[64];
+    const answer_shape *shape = answer_shape_of(REQUEST_MESSAGES);
+    const char *body = "{\"model\":\"m\",\"max_tokens\":64,\"messages\":[{\"role\":\"user\","
+                       "\"content\":\"hi\"}]}";
+    template_set("{{ messages[0].content }}<think>{# </think> #}");
+    world_open(&w, REQUEST_MESSAGES, body, 1);
+    static const char *const pieces[] = { "Hm", " \"a\"\n</th", "ink>\n\nYes" };
+    for (size_t i = 0; i < 3; i++) {
+        push(&w.streams[0], pieces[i], -1, i == 2 ? LENGTH : NONE);
+        shape->chunk(&w.a, &w.choices[0], &out);
+    }
+    shape->end(&w.a, &out);
+    static const char signature[] =
+        "event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":0,\"delta\":"
+        "{\"type\":\"signature_delta\",\"signature\":\"x-1\"}}\n\nevent: content_block_stop\n";
+    assert_non_null(strstr(out.data, signature));
+    assert_non_null(
+        strstr(out.data, "\"delta\":{\"type\":\"thinking_delta\",\"thinking\":\"Hm\"}"));
+    events_read(out.data, names, &text);
+    assert_string_equal(text.data, "Yes");
+    // message_start, block start, two pieces and the signature, stop; start, text, stop; the ends
+    assert_string_equal(names, "ssdddosdods");
+    world_close(&w);
+    world_open(&w, REQUEST_MESSAGES, body, 1);
+    push(&w.streams[0], "Hm</think>Yes", -1, LENGTH);
+    shape->whole(&w.a, &whole);
+    assert_non_null(strstr(whole.data,
+                           "\"content\":[{\"type\":\"thinking\",\"thinking\":\"Hm\","
+                           "\"signature\":\"x-1\"},{\"type\":\"text\",\"text\":\"Yes\"}]"));
+    buffer_close(&out);
+    buffer_close(&text);
+    buffer_close(&whole);
+    world_close(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_best_are_shown_in_their_order_prompt_by_prompt),
         cmocka_unit_test(scores_come_in_order_and_are_those_of_the_prompt),
         cmocka_unit_test(messages_are_opened_filled_and_closed),
+        cmocka_unit_test(thought_is_a_block_of_its_own),
     };
     return cmocka_run_group_tests(tests, fixture_open, fixture_close);
 }

@@ -8,26 +8,6 @@
 #define USE "{\"type\":\"tool_use\",\"id\":\"a\",\"name\":\"f\",\"input\":{}"
 #define RESULT "{\"type\":\"tool_result\",\"tool_use_id\":\"a\""
 
-// What a refusal says; NULL: the body is understood.
-typedef struct sentence {
-    const char *body, *says;
-} sentence;
-
-static void sentences_expect(const sentence *list, size_t count)
-{
-    for (size_t i = 0; i < count; i++) {
-        request r = { 0 };
-        error failure;
-        status result = fixture_parse(A, slice_of(list[i].body), 2048, &r, &failure);
-        if (result == STATUS_OK)
-            request_close(&r);
-        if (list[i].says ? result == STATUS_OK || strstr(failure.text, list[i].says) == NULL
-                         : result != STATUS_OK)
-            fail_msg("%s: \"%s\", wanted \"%s\"", list[i].body,
-                     result == STATUS_OK ? "" : failure.text, list[i].says ? list[i].says : "");
-    }
-}
-
 static void types_of_members_without_effect_are_checked(void **state)
 {
     (void)state;

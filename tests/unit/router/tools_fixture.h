@@ -19,17 +19,6 @@ static const char hermes[] =
     "{{ m.content }}{% endfor %}{% if add_generation_prompt %}>{% if think %}<think>\n{% endif %}"
     "{% endif %}{# </think> #}{% if documents %}{{ documents[0].title }}{% endif %}";
 
-static void template_set(const char *source)
-{
-    error failure = { 0 };
-    chat_close(fixture_model->chat);
-    if (chat_open(slice_of(source), SLICE(""), SLICE(""), &fixture_model->chat, &failure) !=
-        STATUS_OK)
-        fail_msg("%s", failure.text);
-    fixture_model->tools = chat_traits_of(fixture_model->chat)->tools;
-    fixture_model->reasons = chat_traits_of(fixture_model->chat)->thinks;
-}
-
 static request parsed(const char *body)
 {
     request r = { 0 };
