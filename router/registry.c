@@ -186,10 +186,25 @@ static void on_beat_time(void *context)
     http_timer_start(r->beat_timer, (uint64_t)r->settings->heartbeat_us);
 }
 
+// A router that stood still must not take its own silence for that of its workers: what they said
+// meanwhile waits behind this very call. What it was late by is no silence.
+static void own_absence_forgive(registry *r, uint64_t now)
+{
+    uint64_t due = r->checked_us + CHECK_US;
+    if (now < due + CHECK_US)
+        return;
+    for (size_t i = 0; i < r->count; i++) {
+        uint64_t heard = r->workers[i]->heard_us + (now - due);
+        r->workers[i]->heard_us = heard < now ? heard : now;
+    }
+}
+
 static void on_check_time(void *context)
 {
     registry *r = context;
     uint64_t now = clock_now_us();
+    own_absence_forgive(r, now);
+    r->checked_us = now;
     for (size_t i = r->count; i-- > 0;) {
         registry_worker *w = r->workers[i];
         uint64_t silent = now - w->heard_us;
@@ -361,6 +376,7 @@ status registry_open(http_loop *loop, const router_settings *settings, models *s
     TRY(mailbox_server_open(settings->control_listen, 8, &mailbox_limits_default, r->events, NULL,
                             &r->server, failure));
     http_timer_start(r->beat_timer, (uint64_t)settings->heartbeat_us);
+    r->checked_us = clock_now_us();
     http_timer_start(r->check_timer, CHECK_US);
     *opened = r;
     return STATUS_OK;

@@ -2,10 +2,10 @@
 //
 // A worker registers on the control socket; the registry checks that it serves one of the router's
 // models and dials a pair of its own for that incarnation. From the first heartbeat on it may get
-// work. Silence makes it suspect, then dead; a closed pair, a goodbye, a broken message or a new
-// incarnation under the same name ends it at once. Whoever waits for its requests learns it from
-// the `lost` hook; the worker's memory ends when that returns. Everything runs on the router's
-// loop.
+// work. Silence makes it suspect, then dead; time in which this router itself stood still does not
+// count. A closed pair, a goodbye, a broken message or a new incarnation under the same name ends
+// it at once. Whoever waits for its requests learns it from the `lost` hook; the worker's memory
+// ends when that returns. Everything runs on the router's loop.
 #pragma once
 
 #include "base/hash.h"

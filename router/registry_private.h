@@ -17,6 +17,7 @@ struct registry {
     http_watch *watch;
     http_timer *beat_timer;  // speaks to every worker
     http_timer *check_timer; // looks for silence
+    uint64_t checked_us;     // when it did last
     registry_worker **workers;
     size_t count, capacity;
     registry_worker *buckets[REGISTRY_BUCKETS]; // by serial

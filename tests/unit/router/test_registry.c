@@ -240,6 +240,25 @@ static void silence_is_suspect_then_death(void **state)
     peer_close(&p);
 }
 
+// What the peers said while this process stood still is behind its look at their silence.
+static void the_routers_own_absence_is_not_their_silence(void **state)
+{
+    (void)state;
+    peer p = peer_open("a", 11);
+    peer_join(&p);
+    peer_beat(&p, 0);
+    run_for(30000);
+    clock_sleep_us((uint64_t)settings.dead_after_us * 3 / 2);
+    run_for(60000); // at least one look
+    assert_int_equal(registry_count(workers), 1);
+    assert_int_equal(lost, 0);
+    for (int i = 0; i < 300 && lost == 0; i++)
+        run_for(10000);
+    assert_int_equal(lost, 1);
+    assert_int_equal(lost_cause, STATUS_PEER_SILENT);
+    peer_close(&p);
+}
+
 static void a_worker_without_progress_gets_nothing_new(void **state)
 {
     (void)state;
@@ -354,6 +373,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(a_worker_is_usable_after_its_first_beat),
         TEST(silence_is_suspect_then_death),
+        TEST(the_routers_own_absence_is_not_their_silence),
         TEST(a_worker_without_progress_gets_nothing_new),
         TEST(a_closed_pair_is_death_at_once),
         TEST(a_broken_message_ends_the_worker),
