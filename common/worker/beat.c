@@ -123,6 +123,19 @@ static void watch(worker *w, uint64_t now_us)
     pthread_mutex_lock(&w->lock);
 }
 
+// Under the lock, which is let go meanwhile. Where this process stood still, no step could end: what
+// was lost is no time without progress.
+static void rest(worker *w, uint64_t duration_us)
+{
+    uint64_t due_us = clock_now_us() + duration_us;
+    worker_sleep(w, duration_us);
+    uint64_t now_us = clock_now_us();
+    if (now_us > due_us + TICK_US) {
+        uint64_t progress_us = w->progress_us + (now_us - due_us);
+        w->progress_us = progress_us < now_us ? progress_us : now_us;
+    }
+}
+
 void *worker_beat_main(void *argument)
 {
     worker *w = argument;
@@ -146,7 +159,7 @@ void *worker_beat_main(void *argument)
             w->speak_now = false;
             changed_us = now_us;
         }
-        worker_sleep(w, w->speak_now ? CHANGE_GAP_US : TICK_US);
+        rest(w, w->speak_now ? CHANGE_GAP_US : TICK_US);
     }
     pthread_mutex_unlock(&w->lock);
     buffer_close(&bytes);

@@ -12,6 +12,7 @@
 
 #define WAIT_LONGEST_US 250000 // silence is looked for so often
 #define LEAVE_WAIT_US 1000000  // for a goodbye to be taken
+#define DOUBT_PART 8           // of its patience, for what came while this process stood still
 
 static const char *const core_modes[] = { "auto", "all", NULL };
 
@@ -241,16 +242,30 @@ static bool event_take(worker *w, mailbox_event *from, worker_event *event)
     return seen;
 }
 
+// Whether it said nothing for as long as it may, and nothing more for a moment after that was seen:
+// a process that stood still finds an empty inbox before it finds what came meanwhile. Under the
+// lock.
+static bool router_silent(worker_router *r, uint64_t now_us)
+{
+    uint64_t patience_us = (uint64_t)r->dead_after_ms * 1000;
+    if (now_us - r->heard_us <= patience_us) {
+        r->doubted_us = 0;
+        return false;
+    }
+    if (r->doubted_us == 0)
+        r->doubted_us = now_us;
+    return now_us - r->doubted_us >= patience_us / DOUBT_PART;
+}
+
 // A router that fell silent or is gone otherwise, and that the step thread was not told of. Called
-// with an empty inbox, so silence is real.
+// with an empty inbox.
 static worker_router *gone_find(worker *w)
 {
-    uint64_t now_us = clock_now_us();
     worker_router *found = NULL;
     pthread_mutex_lock(&w->lock);
+    uint64_t now_us = clock_now_us(); // not before a time that the join thread wrote
     for (worker_router *r = w->routers; r != NULL && found == NULL; r = r->next) {
-        uint64_t patience_us = (uint64_t)r->dead_after_ms * 1000;
-        if (r->state == ROUTER_JOINED && now_us - r->heard_us > patience_us) {
+        if (r->state == ROUTER_JOINED && router_silent(r, now_us)) {
             r->state = ROUTER_GONE;
             r->gone_reason = "it fell silent";
         }
