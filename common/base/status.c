@@ -42,14 +42,7 @@ _Noreturn void check_failed(const char *condition, const char *file, int line)
 // A sentence that was cut to fit must not end in half a character, which would then read as '?'.
 static void drop_cut_character(char *text)
 {
-    size_t size = strlen(text);
-    size_t start = size;
-    while (start > 0 && size - start < 3 && ((unsigned char)text[start - 1] & 0xc0) == 0x80)
-        start--;
-    if (start == 0 || (unsigned char)text[start - 1] < 0xc0)
-        return;
-    if (utf8_sequence_size(text + start - 1, size - start + 1) == 0)
-        text[start - 1] = 0;
+    text[utf8_fit(text, strlen(text))] = 0;
 }
 
 static void print_text(char *text, size_t size, const char *format, va_list arguments)

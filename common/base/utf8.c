@@ -33,6 +33,17 @@ size_t utf8_sequence_size(const char *data, size_t size)
     return overlong || past_end ? 0 : 4;
 }
 
+int utf8_fit(const char *text, size_t most)
+{
+    size_t size = strnlen(text, most), start = size;
+    while (start > 0 && size - start < 3 && continues((unsigned char)text[start - 1]))
+        start--;
+    if (start == 0 || (unsigned char)text[start - 1] < 0xc0)
+        return (int)size;
+    bool whole = utf8_sequence_size(text + start - 1, size - start + 1) > 0;
+    return (int)(whole ? size : start - 1);
+}
+
 void utf8_make_printable(char *text)
 {
     size_t left = strlen(text);

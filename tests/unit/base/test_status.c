@@ -99,6 +99,34 @@ static void utf8_takes_well_formed_sequences_only(void **state)
         assert_int_equal(utf8_sequence_size(cases[i].bytes, strlen(cases[i].bytes)), cases[i].size);
 }
 
+#define E "\xc3\xa9"           // two bytes
+#define WEATHER "\xe5\xa4\xa9" // three
+#define SUN "\xf0\x9f\x8c\x9e" // four
+
+static void no_cut_goes_through_a_character(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        size_t most;
+        int shown;
+    } cases[] = {
+        { "", 5, 0 },          { "abc", 5, 3 },
+        { "abc", 3, 3 },       { "abc", 2, 2 },
+        { "abc", 0, 0 },       { "a" E "b", 1, 1 },
+        { "a" E "b", 2, 1 },   { "a" E "b", 3, 3 },
+        { E, 1, 0 },           { "a" WEATHER, 2, 1 },
+        { "a" WEATHER, 3, 1 }, { "a" WEATHER, 4, 4 },
+        { "ab" SUN, 3, 2 },    { "ab" SUN, 4, 2 },
+        { "ab" SUN, 5, 2 },    { "ab" SUN, 6, 6 },
+        { E E E, 5, 4 },       { "\x80\x80\x80\x80", 3, 3 }, // no character, nothing to keep whole
+        { "a\xe5\xa4", 9, 1 },                               // cut before
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        if (utf8_fit(cases[i].text, cases[i].most) != cases[i].shown)
+            fail_msg("case %zu: %d", i, utf8_fit(cases[i].text, cases[i].most));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -107,6 +135,7 @@ int main(void)
         cmocka_unit_test(hostile_bytes_do_not_reach_the_text),
         cmocka_unit_test(a_cut_text_ends_with_a_whole_character),
         cmocka_unit_test(utf8_takes_well_formed_sequences_only),
+        cmocka_unit_test(no_cut_goes_through_a_character),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
