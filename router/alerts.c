@@ -1,5 +1,7 @@
 #include "router/alerts.h"
 
+#include "base/utf8.h"
+
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -40,10 +42,13 @@ __attribute__((format(printf, 4, 5))) static void add(list *l, alert_level level
     va_list arguments;
     a->level = level;
     a->code = code;
-    int used = l->model ? snprintf(a->text, sizeof a->text, "%.64s: ", l->model) : 0;
+    int used = l->model
+                   ? snprintf(a->text, sizeof a->text, "%.*s: ", utf8_fit(l->model, 64), l->model)
+                   : 0;
     va_start(arguments, format);
     vsnprintf(a->text + used, sizeof a->text - (size_t)used, format, arguments);
     va_end(arguments);
+    a->text[utf8_fit(a->text, sizeof a->text)] = 0;
 }
 
 // "12,340"
@@ -187,8 +192,8 @@ static size_t names_of(const alerts_view *v, const char *state, char names[160])
         if (strcmp(w->state, state) != 0)
             continue;
         if (count++ < NAMES_MAX)
-            used += (size_t)snprintf(names + used, 160 - used, "%s%.40s", count > 1 ? ", " : "",
-                                     w->name);
+            used += (size_t)snprintf(names + used, 160 - used, "%s%.*s", count > 1 ? ", " : "",
+                                     utf8_fit(w->name, 40), w->name);
     }
     if (count > NAMES_MAX)
         snprintf(names + used, 160 - used, " and %zu more", count - NAMES_MAX);
@@ -227,8 +232,8 @@ static void find_departed(list *l, const alerts_view *v)
         if (d->left || d->ago_s > GONE_S)
             continue;
         add(l, ALERT_WARNING, "worker_lost",
-            "The %s worker %.64s died %.0f s ago and has not come back.", policy_role_name(d->role),
-            d->name, d->ago_s);
+            "The %s worker %.*s died %.0f s ago and has not come back.", policy_role_name(d->role),
+            utf8_fit(d->name, 64), d->name, d->ago_s);
     }
 }
 
@@ -271,9 +276,10 @@ static void find_draft_below(list *l, const alerts_view *v, const alerts_model *
     else
         snprintf(needed, sizeof needed, "alpha %.2f, and none is enough", worst->expected);
     add(l, ALERT_WARNING, "draft_below_break_even",
-        "The draft model %.32s does not pay on %.32s: %s at batch %u, so for %s answers it is off "
+        "The draft model %.*s does not pay on %.*s: %s at batch %u, so for %s answers it is off "
         "(the usual rule of thumb is 0.6).",
-        worst->draft, where->name, needed, where->guesses->batch, class->name);
+        utf8_fit(worst->draft, 32), worst->draft, utf8_fit(where->name, 32), where->name, needed,
+        where->guesses->batch, class->name);
 }
 
 // ---- requests ---------------------------------------------------------------------------------
@@ -323,7 +329,8 @@ size_t alerts_find(const alerts_view *view, alert found[ALERTS_MAX])
         const alerts_model *m = &view->models[i];
         l.model = view->model_count > 1 ? m->name : NULL;
         if (m->not_ready)
-            add(&l, ALERT_BAD, "not_ready", "No request can be served: %.160s.", m->not_ready);
+            add(&l, ALERT_BAD, "not_ready", "No request can be served: %.*s.",
+                utf8_fit(m->not_ready, 160), m->not_ready);
         find_bottleneck(&l, view, m);
         find_prefill_missing(&l, view, m);
         find_draft_below(&l, view, m);

@@ -1,6 +1,8 @@
 // What is wrong, in words.
 #include "router/alerts.h"
 
+#include "base/utf8.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -261,6 +263,45 @@ static void there_are_never_too_many(void **state)
     assert_int_equal(alerts_find(&s.view, s.found), ALERTS_MAX);
 }
 
+// Whatever is cut to fit, no sentence holds half a character of a name.
+static void names_are_cut_between_characters(void **state)
+{
+    (void)state;
+    static const char characters[] = "\xc3\xa9\xe5\xa4\xa9\xf0\x9f\x8c\x9e"; // of 2, 3, 4 bytes
+    for (size_t shift = 0; shift < 9; shift++) {
+        char name[200] = "";
+        guesses g = { .batch = 16, .class_count = 1 };
+        scene s = calm();
+        for (size_t i = 0; i < shift; i++)
+            strcat(name, "a");
+        while (strlen(name) + sizeof characters <= sizeof name)
+            strcat(name, characters);
+        g.classes[0] = (guesses_class){ .name = "batch", .drafter_count = 1 };
+        g.classes[0].drafters[0] =
+            (guesses_drafter){ .name = "model", .below_s = 61, .break_even = 1 };
+        memcpy(g.classes[0].drafters[0].draft, name, 63);
+        s.models[0].name = s.models[1].name = name;
+        s.models[0].not_ready = name;
+        s.view.model_count = 2;
+        s.workers[1].guesses = &g;
+        s.workers[1].sequences_spent = 1;
+        for (size_t i = 0; i < 5; i++)
+            s.workers[i + 2] = (alerts_worker){ .name = name, .state = "suspect" };
+        s.workers[1].name = name;
+        s.view.worker_count = 7;
+        s.departed[0] = (alerts_departed){ .name = name, .ago_s = 5 };
+        s.view.departed_count = 1;
+        look(&s);
+        assert_true(s.count >= 4);
+        for (size_t i = 0; i < s.count; i++) {
+            const char *text = s.found[i].text;
+            for (size_t left = strlen(text), size; left > 0; left -= size, text += size)
+                if ((size = utf8_sequence_size(text, left)) == 0)
+                    fail_msg("half a character in \"%s\"", s.found[i].text);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -275,6 +316,7 @@ int main(void)
         cmocka_unit_test(requests_that_went_wrong_come_first),
         cmocka_unit_test(of_several_models_each_has_its_own_bottleneck),
         cmocka_unit_test(there_are_never_too_many),
+        cmocka_unit_test(names_are_cut_between_characters),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
