@@ -1,6 +1,7 @@
 #include "router/registry_private.h"
 
 #include "base/clock.h"
+#include "base/utf8.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -283,7 +284,8 @@ static void on_beat(registry *r, registry_worker *w, const Penstock__WorkerBeat 
         .handoff_failures = b->handoff_failures,
         .handoff_gbps = b->handoff_gbps,
     };
-    snprintf(w->beat.transport, sizeof w->beat.transport, "%s", b->transport);
+    snprintf(w->beat.transport, sizeof w->beat.transport, "%.*s",
+             utf8_fit(b->transport, sizeof w->beat.transport - 1), b->transport);
     guesses_take(b->guesses, &w->beat.guesses);
     w->beat_us = now;
     w->healthy = b->healthy;

@@ -1,6 +1,7 @@
 #include "router/registry_private.h"
 
 #include "base/clock.h"
+#include "base/utf8.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -119,7 +120,7 @@ static status register_check(const registry *r, const Penstock__Register *m, err
 
 static void text_copy(char *to, size_t size, const char *from)
 {
-    snprintf(to, size, "%s", from);
+    snprintf(to, size, "%.*s", utf8_fit(from, size - 1), from);
 }
 
 static void credits_take(registry_worker *w, const Penstock__Register *m)

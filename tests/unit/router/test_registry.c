@@ -97,6 +97,9 @@ typedef struct peer {
     char reason[512];
 } peer;
 
+#define EIGHT "\xc3\xa9\xc3\xa9\xc3\xa9\xc3\xa9" // of four characters
+#define VERSION "1.0 " EIGHT EIGHT EIGHT EIGHT   // longer than what is kept of it
+
 static peer peer_open(const char *name, uint64_t incarnation)
 {
     peer p = { .weights = { 1, 2 },
@@ -145,7 +148,7 @@ static void *peer_ask(void *context)
     r.fabric_port = 1;
     r.pages = r.page_credits = 10;
     r.sequences = 4;
-    r.version = (char *)"1";
+    r.version = (char *)VERSION;
     request.protocol = p->protocol;
     request.body_case = PENSTOCK__CONTROL_REQUEST__BODY_REGISTER;
     request.register_ = &r;
@@ -193,6 +196,16 @@ static void peer_beat_as(peer *p, uint64_t clock_ahead_us, bool healthy)
 static void peer_beat(peer *p, uint64_t clock_ahead_us)
 {
     peer_beat_as(p, clock_ahead_us, true);
+}
+
+static void what_a_worker_tells_is_cut_between_characters(void **state)
+{
+    (void)state;
+    peer p = peer_open("a", 11);
+    peer_join(&p);
+    assert_int_equal(registry_count(workers), 1);
+    assert_string_equal(registry_at(workers, 0)->version, "1.0 " EIGHT EIGHT EIGHT "\xc3\xa9");
+    peer_close(&p);
 }
 
 static void a_worker_is_usable_after_its_first_beat(void **state)
@@ -371,6 +384,7 @@ static void there_is_a_limit_of_workers(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        TEST(what_a_worker_tells_is_cut_between_characters),
         TEST(a_worker_is_usable_after_its_first_beat),
         TEST(silence_is_suspect_then_death),
         TEST(the_routers_own_absence_is_not_their_silence),
