@@ -1,5 +1,6 @@
 #include "router/request_private.h"
 
+#include "base/utf8.h"
 #include "text/json_wide.h"
 
 #include <stdlib.h>
@@ -108,7 +109,7 @@ static status model_unknown(const request_rules *rules, slice name, error *failu
 {
     buffer names = { .limit = 400 };
     models_list_names(rules->models, rules->hidden, &names);
-    int shown = (int)(name.size < 100 ? name.size : 100);
+    int shown = utf8_fit(name.data, 100);
     if (rules->hidden)
         error_set(failure, STATUS_NOT_FOUND, "model",
                   "The model \"%.*s\" does not exist for this API key. It may use %s.", shown,

@@ -1,6 +1,8 @@
 // The fields of a request that are one number or one boolean, and those that are refused by name.
 #include "router/request_private.h"
 
+#include "base/utf8.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -234,7 +236,7 @@ static status drafter_parse(json_t *body, request *r, error *failure)
                      "speculate is %s%.*s; right is \"auto\", \"off\", \"ngram\", \"suffix\" or "
                      "\"model\"",
                      name.data ? "" : request_type_name(value),
-                     (int)(name.size < 40 ? name.size : 40), name.data ? name.data : "");
+                     utf8_fit(name.data ? name.data : "", 40), name.data ? name.data : "");
 }
 
 static status seed_parse(json_t *body, request *r, error *failure)

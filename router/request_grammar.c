@@ -2,6 +2,7 @@
 // the source of a grammar (text/grammar.h), which is compiled here once to see that it can be.
 #include "router/request_private.h"
 
+#include "base/utf8.h"
 #include "text/grammar.h"
 
 #include <stdlib.h>
@@ -77,9 +78,9 @@ static status outputs_member(const char *name, json_t *value, request *r, error 
         return source_json(r, "choice", value, failure);
     if (strcmp(name, "regex") != 0)
         return error_set(failure, STATUS_UNSUPPORTED, "structured_outputs",
-                         "structured_outputs has the member \"%.60s\"; served are json, "
+                         "structured_outputs has the member \"%.*s\"; served are json, "
                          "json_object, regex and choice",
-                         name);
+                         utf8_fit(name, 60), name);
     if (!json_is_string(value))
         return request_must_be("structured_outputs.regex", value, "a string", failure);
     buffer_append_text(&r->grammar, "regex\n");

@@ -2,6 +2,8 @@
 // service_tier are checked and have no effect.
 #include "router/request_private.h"
 
+#include "base/utf8.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -102,8 +104,9 @@ static status word_check(const char *field, json_t *value, hint_type type, error
         return request_must_be(field, value, types[type].right, failure);
     if (word_is_right(value, type))
         return STATUS_OK;
-    return error_set(failure, STATUS_INVALID, field, "%s is \"%.40s\"; right is %s", field,
-                     json_string_value(value), types[type].right);
+    return error_set(failure, STATUS_INVALID, field, "%s is \"%.*s\"; right is %s", field,
+                     utf8_fit(json_string_value(value), 40), json_string_value(value),
+                     types[type].right);
 }
 
 static status array_check(const char *field, json_t *value, hint_type type, error *failure)
@@ -173,9 +176,9 @@ static status metadata_check(json_t *body, error *failure)
                     (json_is_string(value) && json_string_length(value) <= METADATA_VALUE_MAX);
         if (!fits || strlen(key) > METADATA_KEY_MAX)
             return error_set(failure, STATUS_INVALID, "metadata",
-                             "metadata[\"%.64s\"] is not right: keys have at most %d bytes, values "
+                             "metadata[\"%.*s\"] is not right: keys have at most %d bytes, values "
                              "are strings of at most %d",
-                             key, METADATA_KEY_MAX, METADATA_VALUE_MAX);
+                             utf8_fit(key, 64), key, METADATA_KEY_MAX, METADATA_VALUE_MAX);
     }
     return STATUS_OK;
 }
@@ -201,7 +204,8 @@ static status tier_parse(json_t *body, request *r, error *failure)
     if (!json_is_string(value))
         return request_must_be("service_tier", value, TIERS, failure);
     return error_set(failure, STATUS_INVALID, "service_tier",
-                     "service_tier is \"%.40s\"; right is " TIERS, json_string_value(value));
+                     "service_tier is \"%.*s\"; right is " TIERS,
+                     utf8_fit(json_string_value(value), 40), json_string_value(value));
 }
 
 status request_hints_parse(json_t *body, request *r, error *failure)

@@ -1,6 +1,8 @@
 // The fields of a request that are lists: stop, stop_token_ids, logit_bias.
 #include "router/request_private.h"
 
+#include "base/utf8.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -108,8 +110,8 @@ static status bias_read(const request_rules *rules, json_t *value, bias *entries
         if (!bias_key_parse(key, rules->model->identity.vocabulary, &entries[count].id))
             return error_set(
                 failure, STATUS_INVALID, "logit_bias",
-                "logit_bias has the key \"%.40s\"; right is a token id between 0 and %d", key,
-                rules->model->identity.vocabulary - 1);
+                "logit_bias has the key \"%.*s\"; right is a token id between 0 and %d",
+                utf8_fit(key, 40), key, rules->model->identity.vocabulary - 1);
         if (!json_is_number(item) || !isfinite(number) || number < -100 || number > 100)
             return error_set(failure, STATUS_INVALID, "logit_bias",
                              "logit_bias[\"%s\"] must be a number between -100 and 100", key);

@@ -2,6 +2,8 @@
 // it, tools and their results. What the API refuses is refused here, by the client's own names.
 #include "router/request_private.h"
 
+#include "base/utf8.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -65,9 +67,9 @@ static status block_refuse(const char *field, json_t *block, error *failure)
     if (!json_is_object(block) || !type[0])
         return request_must_be(field, block, "a block with a type", failure);
     return error_set(failure, STATUS_UNSUPPORTED, field,
-                     "%s is a block of type \"%.40s\"; this server takes text and tool_result of "
+                     "%s is a block of type \"%.*s\"; this server takes text and tool_result of "
                      "the user, text, tool_use and thinking of the assistant",
-                     field, type);
+                     field, utf8_fit(type, 40), type);
 }
 
 // A string, or text blocks one behind the other. `others` may stand among them and is passed over.
@@ -240,8 +242,11 @@ static status conversation_read(json_t *body, json_t *read, error *failure)
     status result = STATUS_OK;
     buffer text = { 0 };
     TRY(member_set(read, "messages", messages, failure));
-    if (!json_is_array(given) || json_array_size(given) == 0)
+    if (!json_is_array(given))
         return request_must_be("messages", given, "an array of at least one message", failure);
+    if (json_array_size(given) == 0)
+        return error_set(failure, STATUS_INVALID, "messages",
+                         "messages is an empty array; right is at least one message");
     if (system) {
         TRY(text_read(system, "system", NULL, &text, failure));
         message_add(messages, "system", &text);
@@ -378,7 +383,8 @@ static status output_read(json_t *body, request *r, json_t *read, error *failure
             continue;
         if (strcmp(name, "effort") != 0)
             return error_set(failure, STATUS_UNSUPPORTED, "output_config",
-                             "output_config.%.40s is not supported by this server", name);
+                             "output_config.%.*s is not supported by this server",
+                             utf8_fit(name, 40), name);
         if (!neutral)
             return error_set(failure, STATUS_UNSUPPORTED, "output_config.effort",
                              "output_config.effort is not supported by this server; the only value "

@@ -2,6 +2,8 @@
 // does it, and thought of earlier turns.
 #include "router/request_private.h"
 
+#include "base/utf8.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -18,8 +20,8 @@ static status display_check(json_t *thinking, error *failure)
         return request_must_be("thinking.display", display, "\"summarized\"", failure);
     bool known = strcmp(word, "omitted") == 0;
     return error_set(failure, known ? STATUS_UNSUPPORTED : STATUS_INVALID, "thinking.display",
-                     "thinking.display is \"%.40s\"%s; right is \"summarized\"", word,
-                     known ? ", which is not supported by this server" : "");
+                     "thinking.display is \"%.*s\"%s; right is \"summarized\"", utf8_fit(word, 40),
+                     word, known ? ", which is not supported by this server" : "");
 }
 
 // Checked, and not enforced: the model ends its thought where it wants to.
@@ -65,7 +67,8 @@ status request_thinking_read(json_t *body, request *r, error *failure)
     if (r->thinking == REQUEST_THINKING_AS_IT_IS) {
         bool known = slice_equal(request_text(type), SLICE("between_tools"));
         return error_set(failure, known ? STATUS_UNSUPPORTED : STATUS_INVALID, "thinking.type",
-                         "thinking.type is \"%.40s\"%s; right is " TYPES, json_string_value(type),
+                         "thinking.type is \"%.*s\"%s; right is " TYPES,
+                         utf8_fit(json_string_value(type), 40), json_string_value(type),
                          known ? ", which is not supported by this server" : "");
     }
     status result = budget_check(body, thinking, r->thinking, failure);

@@ -1,5 +1,7 @@
 #include "router/request_private.h"
 
+#include "base/utf8.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -157,7 +159,7 @@ static status choice_parse(json_t *body, const tool_request *r, choice *chosen, 
             return STATUS_OK;
     return error_set(failure, STATUS_INVALID, "tool_choice",
                      "tool_choice names the function \"%.*s\", which tools does not have",
-                     (int)(chosen->name.size < 64 ? chosen->name.size : 64), chosen->name.data);
+                     utf8_fit(chosen->name.data, 64), chosen->name.data);
 }
 
 // ---- the grammar of calls ----------------------------------------------------------------

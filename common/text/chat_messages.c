@@ -1,5 +1,7 @@
 #include "text/chat_messages.h"
 
+#include "base/utf8.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -34,8 +36,8 @@ static status refuse_value(error *failure, size_t index, const char *field, json
 {
     char text[300];
     if (json_is_string(value))
-        snprintf(text, sizeof text, "'%.*s' is not %s", QUOTED_MAX, json_string_value(value),
-                 right);
+        snprintf(text, sizeof text, "'%.*s' is not %s",
+                 utf8_fit(json_string_value(value), QUOTED_MAX), json_string_value(value), right);
     else
         snprintf(text, sizeof text, "must be %s", right);
     return refuse(failure, index, field, text);

@@ -95,6 +95,7 @@ static void refusals_name_fields_as_the_client_wrote_them(void **state)
         { T ",\"service_tier\":\"gold\"}", "\"standard_only\"" },
         { T ",\"service_tier\":5}", "service_tier is an integer; right is \"auto\"" },
         { T ",\"service_tier\":\"standard_only\"}", NULL },
+        { MESSAGES(""), "messages is an empty array; right is at least one message" },
         { MESSAGES("{\"role\":\"assistant\",\"content\":\"So\"}"), NULL },
         { MESSAGES("{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":[]}"),
           "messages[1].content, the last message, is the assistant's and has no text" },
@@ -104,11 +105,56 @@ static void refusals_name_fields_as_the_client_wrote_them(void **state)
     sentences_expect(cases, sizeof cases / sizeof *cases);
 }
 
+// Half a character would be shown as '?'.
+static void what_a_refusal_quotes_is_cut_between_characters(void **state)
+{
+    (void)state;
+    static const struct {
+        request_kind kind;
+        const char *body; // with a place for the text
+    } cases[] = {
+        { C, "{\"model\":\"%s\",\"prompt\":\"a\"}" },
+        { A, T ",\"speed\":\"%s\"}" },
+        { A, T ",\"service_tier\":\"%s\"}" },
+        { A, T ",\"metadata\":{\"%s\":\"a\"}}" },
+        { A, T ",\"thinking\":{\"type\":\"%s\"}}" },
+        { A, T ",\"thinking\":{\"type\":\"adaptive\",\"display\":\"%s\"}}" },
+        { A, T ",\"output_config\":{\"%s\":1}}" },
+        { A, BLOCK("{\"type\":\"%s\"}") },
+        { A,
+          T ",\"tools\":[{\"name\":\"f\"}],\"tool_choice\":{\"type\":\"tool\",\"name\":\"%s\"}}" },
+        { M, "{\"model\":\"m\",\"messages\":[{\"role\":\"%s\",\"content\":\"a\"}]}" },
+        { C, P ",\"speculate\":\"%s\"}" },
+        { C, P ",\"structured_outputs\":{\"%s\":1}}" },
+        { C, P ",\"logit_bias\":{\"%s\":1}}" },
+    };
+    for (size_t i = 0; i < 2 * sizeof cases / sizeof *cases; i++) {
+        char text[160] = "";
+        buffer body = { 0 };
+        request r = { 0 };
+        error failure;
+        if (i % 2 == 1)
+            strcat(text, "a");
+        while (strlen(text) < sizeof text - 3)
+            strcat(text, "\xc3\xa9");
+        const char *at = strstr(cases[i / 2].body, "%s");
+        buffer_append(&body, cases[i / 2].body, (size_t)(at - cases[i / 2].body));
+        buffer_append_text(&body, text);
+        buffer_append_text(&body, at + 2);
+        assert_int_not_equal(
+            fixture_parse(cases[i / 2].kind, buffer_slice(&body), 2048, &r, &failure), STATUS_OK);
+        if (!strstr(failure.text, "\xc3\xa9") || strchr(failure.text, '?'))
+            fail_msg("%s: %s", body.data, failure.text);
+        buffer_close(&body);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(types_of_members_without_effect_are_checked),
         cmocka_unit_test(refusals_name_fields_as_the_client_wrote_them),
+        cmocka_unit_test(what_a_refusal_quotes_is_cut_between_characters),
     };
     return cmocka_run_group_tests(tests, fixture_open, fixture_close);
 }
