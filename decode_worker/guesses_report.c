@@ -99,9 +99,11 @@ void guesses_warn(const speculation *p, guesses_warned *before)
             if (below && !*warned)
                 log_warn("speculate",
                          "guesses stay off drafter %s class %s alpha %.2f needed %.2f batch %d "
-                         "for_s %.0f; no answer depends on it",
+                         "for_s %.0f: of 100 guesses %.0f are right, and %s%.0f pay for checking "
+                         "them in steps of %d answers; no answer depends on it",
                          d->name, class_names[c], d->expected, d->break_even, stats.batch,
-                         d->below_s);
+                         d->below_s, 100 * d->expected, d->break_even < 1 ? "" : "not even ",
+                         100 * d->break_even, stats.batch);
             else if (!below && *warned)
                 log_info("speculate", "guesses go on drafter %s class %s alpha %.2f needed %.2f",
                          d->name, class_names[c], d->alpha, d->break_even);

@@ -271,15 +271,14 @@ static void find_draft_below(list *l, const alerts_view *v, const alerts_model *
         return;
     char needed[48];
     if (worst->break_even < 1)
-        snprintf(needed, sizeof needed, "alpha %.2f < %.2f needed", worst->expected,
-                 worst->break_even);
+        snprintf(needed, sizeof needed, "%.0f are needed", 100 * worst->break_even);
     else
-        snprintf(needed, sizeof needed, "alpha %.2f, and none is enough", worst->expected);
+        snprintf(needed, sizeof needed, "not even 100 pay for checking them");
     add(l, ALERT_WARNING, "draft_below_break_even",
-        "The draft model %.*s does not pay on %.*s: %s at batch %u, so for %s answers it is off "
-        "(the usual rule of thumb is 0.6).",
-        utf8_fit(worst->draft, 32), worst->draft, utf8_fit(where->name, 32), where->name, needed,
-        where->guesses->batch, class->name);
+        "The draft model %.*s does not pay on %.*s: of 100 guesses %.0f are right (alpha %.2f), "
+        "and %s at batch %u, so for %s answers it is off (the usual rule of thumb is 0.6).",
+        utf8_fit(worst->draft, 32), worst->draft, utf8_fit(where->name, 32), where->name,
+        100 * worst->expected, worst->expected, needed, where->guesses->batch, class->name);
 }
 
 // ---- requests ---------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ typedef enum alert_level {
 typedef struct alert {
     alert_level level;
     const char *code; // stable, for programs: "decode_bottleneck"
-    char text[256];   // a sentence or two
+    char text[320];   // a sentence or two
 } alert;
 
 // One model, whose line and workers are its own.

@@ -132,8 +132,8 @@ void speculation_guess(speculation *p, engine *e, const speculation_item *items,
 void speculation_learn(speculation *p, const engine_report *report);
 
 void speculation_stats_of(const speculation *p, speculation_stats *stats);
-// One sentence for people: whether guesses are on, and why; of the class with the most answers, and
-// of one class ("" where it had no answers).
+// One sentence for people who need not know what alpha is: whether guesses are on, and why; of the
+// class with the most answers, and of one class ("" where it had no answers).
 void speculation_sentence(const speculation *p, char text[SPECULATION_SENTENCE_MAX]);
 void speculation_class_sentence(const speculation_stats *stats, sequence_class class,
                                 char text[SPECULATION_SENTENCE_MAX]);

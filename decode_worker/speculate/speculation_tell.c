@@ -11,7 +11,7 @@
 #define TOLD_OUTCOMES 1000   // that an alpha which is told remembers
 #define EXPECTED_OFFERS 32.0 // that the expected alpha is the mean of
 #define RULE_OF_THUMB 0.6    // the alpha from which others say that guessing pays
-#define SOURCE_MAX 40        // bytes of where guesses come from, with the NUL
+#define SOURCE_MAX 33        // bytes of where guesses come from, with the NUL
 
 static const char *const state_names[GUESS_STATES] = {
     [GUESS_ON] = "on",         [GUESS_PROBING] = "probing",    [GUESS_BELOW] = "below_break_even",
@@ -321,38 +321,56 @@ static void source_name(const speculation_drafter *d, char text[SOURCE_MAX])
     utf8_make_printable(text);
 }
 
+static int of_100(double alpha)
+{
+    long guesses = lround(100 * alpha);
+    return guesses < 0 ? 0 : guesses > 100 ? 100 : (int)guesses;
+}
+
 static void below_sentence(const speculation_class *c, int32_t batch, char *text)
 {
     char source[SOURCE_MAX];
+    int right = of_100(c->alpha), needed = of_100(c->break_even);
     source_name(&c->drafters[c->drafter], source);
     if (c->break_even >= 1)
-        snprintf(text, SPECULATION_SENTENCE_MAX,
-                 "off: at batch %d no guess from %s would pay, however sure (alpha %.2f; the usual "
-                 "rule of thumb is %.1f)",
-                 batch, source, c->alpha, RULE_OF_THUMB);
+        snprintf(
+            text, SPECULATION_SENTENCE_MAX,
+            "off: of 100 guesses from %s, %d are right (alpha %.2f); at batch %d (answers in a "
+            "step) not even 100 pay for checking them (rule of thumb %.1f)",
+            source, right, c->alpha, batch, RULE_OF_THUMB);
     else if (c->alpha < c->break_even)
-        snprintf(text, SPECULATION_SENTENCE_MAX,
-                 "off: alpha %.2f < %.2f needed at batch %d (guesses from %s; the usual rule of "
-                 "thumb is %.1f)",
-                 c->alpha, c->break_even, batch, source, RULE_OF_THUMB);
+        snprintf(
+            text, SPECULATION_SENTENCE_MAX,
+            "off: of 100 guesses from %s, %d are right (alpha %.2f); at batch %d (answers in a "
+            "step) %d are needed to pay for checking them (break-even %.2f; rule of thumb "
+            "%.1f)",
+            source, right, c->alpha, batch, needed > right ? needed : right + 1, c->break_even,
+            RULE_OF_THUMB);
     else
         snprintf(text, SPECULATION_SENTENCE_MAX,
-                 "off at the moment: alpha %.2f of the guesses at hand, about %.2f needed at batch "
-                 "%d (guesses from %s); it differs from answer to answer",
-                 c->alpha, c->break_even, batch, source);
+                 "off now: of 100 guesses from %s, %d are right (alpha %.2f); at batch %d (answers "
+                 "in a step) about %d are needed, more or less by answer",
+                 source, right, c->alpha, batch, needed);
 }
 
 static void on_sentence(const speculation_class *c, int32_t batch, char *text)
 {
     char source[SOURCE_MAX];
-    bool few = c->alpha < c->break_even; // break-even is that of guesses for all answers
+    int right = of_100(c->alpha), needed = of_100(c->break_even);
+    double without = fmax(0, c->tokens_per_s - c->gained_per_s);
     source_name(&c->drafters[c->drafter], source);
-    snprintf(text, SPECULATION_SENTENCE_MAX,
-             "on%s: alpha %.2f, %.2f needed%s at batch %d (guesses from %s); %.2f tokens a step, "
-             "%.1f tokens/s where it would be %.1f",
-             few ? " for the surest guesses" : "", c->alpha, c->break_even, few ? " for all" : "",
-             batch, source, c->tokens_per_step, c->tokens_per_s,
-             fmax(0, c->tokens_per_s - c->gained_per_s));
+    if (c->alpha < c->break_even) // which is that of guesses for all answers
+        snprintf(
+            text, SPECULATION_SENTENCE_MAX,
+            "on for the surest: of 100 guesses from %s, %d are right (alpha %.2f); for all, %d "
+            "are needed at batch %d; %.2f tokens a step, %.1f tokens/s instead of %.1f",
+            source, right, c->alpha, needed, batch, c->tokens_per_step, c->tokens_per_s, without);
+    else
+        snprintf(text, SPECULATION_SENTENCE_MAX,
+                 "on: of 100 guesses from %s, %d are right (alpha %.2f); at batch %d (answers in a "
+                 "step) %d are needed; %.2f tokens a step, %.1f tokens/s instead of %.1f",
+                 source, right, c->alpha, batch, needed, c->tokens_per_step, c->tokens_per_s,
+                 without);
 }
 
 void speculation_class_sentence(const speculation_stats *stats, sequence_class class,

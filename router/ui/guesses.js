@@ -87,6 +87,15 @@ function whyBelow(g) {
   return g.alpha < g.needed ? `${would}, or checking them takes more time than they save.${again}` : `${would} or more, which differs from answer to answer: at the moment it does not pay.${again}`;
 }
 
+// The same with the words that others use; '' where nothing is compared.
+function inNumbers(g) {
+  if (!(g.alpha > 0 && g.needed > 0 && (g.state === 'on' || g.state === 'below_break_even'))) return '';
+  const batch = `at batch ${count(g.batch)} (answers in a step); the usual rule of thumb is 0.6`;
+  if (g.needed >= 1) return `alpha ${alpha(g.alpha)}, and not even 1 would be enough ${batch}`;
+  const where = alpha(g.alpha) === alpha(g.needed) ? 'about at' : g.alpha < g.needed ? 'below' : 'above';
+  return `alpha ${alpha(g.alpha)} is ${where} break-even ${alpha(g.needed)} ${batch}`;
+}
+
 function plainly(g) {
   if (g.alpha > 0 && g.needed > 0 && g.state === 'on') return whyOn(g);
   return g.alpha > 0 && g.needed > 0 && g.state === 'below_break_even' ? whyBelow(g) : sentenceOf(g.sentence);
@@ -158,7 +167,7 @@ function positionBars(d) {
 }
 
 function drafterItem(d) {
-  const needed = d.needed > 0 ? ` · ${alpha(d.needed)} needed` : '';
+  const needed = d.needed > 0 ? ` · break-even ${alpha(d.needed)}` : '';
   if (!(d.outcomes > 0)) return html('li', {}, html('b', {}, source(d)), html('span', { class: 'numbers' }, 'not tried yet' + needed));
   return html('li', {}, html('b', {}, source(d)), bar(d),
     html('span', { class: 'numbers' }, `alpha ${alpha(d.alpha)} (${alpha(d.low)} to ${alpha(d.high)})${needed} · ${count(d.right)} of ${count(d.guessed)} used`), positionBars(d));
@@ -180,7 +189,7 @@ const cards = new Map();
 function makeCard() {
   const heading = html('h3', {}), chip = html('span', { class: 'chip' }), why = html('p', { class: 'why' }), exactly = html('p', { class: 'told exactly' });
   const picture = svg('svg', { role: 'img', height: HEIGHT }), figure = html('figure', { class: 'chart decode' },
-    html('figcaption', {}, html('span', {}, 'alpha of the guesses at hand'), html('span', { class: 'dashed' }, 'needed')), picture);
+    html('figcaption', {}, html('span', {}, 'alpha of the guesses at hand'), html('span', { class: 'dashed' }, 'break-even')), picture);
   const states = html('div', { class: 'states', 'aria-hidden': 'true' }), legend = html('ul', { class: 'legend' });
   const drafters = html('ul', { class: 'drafters' });
   const element = html('article', { class: 'guess' }, html('div', { class: 'head' }, heading, chip), why, exactly, figure,
@@ -195,8 +204,8 @@ function drawCard(c, g, severalModels) {
   say(c.chip, g.chip);
   c.chip.className = 'chip ' + g.chip;
   say(c.why, plainly(g));
-  c.exactly.hidden = !/\d/.test(g.sentence);
-  say(c.exactly, `${g.told.length > 1 ? g.main.worker.name : 'In numbers'}: ${g.sentence}.`);
+  c.exactly.hidden = !inNumbers(g);
+  say(c.exactly, `${g.told.length > 1 ? g.main.worker.name : 'In numbers'}: ${inNumbers(g)}.`);
   chart(c.picture, remember(g.model + ' ' + g.name, g), g);
   c.states.replaceChildren(...stateParts(g));
   c.legend.replaceChildren(...g.states.map(s => html('li', { class: s.name }, `${WORDS[s.name] || s.name} ${percent(s.share)}`)));

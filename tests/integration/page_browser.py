@@ -269,8 +269,10 @@ def told(sentence, states, alpha, needed, tokens, gained, drafters, name="intera
                 states=[dict(name=n, rows=int(1000 * s), share=s) for n, s in states.items()], drafters=drafters)
 
 
-ON = "on: alpha 0.82, 0.55 needed at batch 2 (guesses from small-coder); 2.40 tokens a step, 41.0 tokens/s where it would be 24.0"
-BELOW = "off: alpha 0.48 < 0.71 needed at batch 16 (guesses from small-coder; the usual rule of thumb is 0.6)"
+ON = ("on: of 100 guesses from small-coder, 82 are right (alpha 0.82); at batch 2 (answers in a step) 55 are needed; 2.40 tokens a step, "
+      "41.0 tokens/s instead of 24.0")
+BELOW = ("off: of 100 guesses from small-coder, 48 are right (alpha 0.48); at batch 16 (answers in a step) 71 are needed to pay for checking them "
+         "(break-even 0.71; rule of thumb 0.6)")
 PROMPTS = "off for now: prompts are computed in the same steps, and beside them nothing is guessed"
 
 
@@ -314,12 +316,15 @@ def guessed(browser, cluster):
     cards = page.locator("#guess-cards .guess").all_inner_texts()
     check(len(cards) == 3, f"{cards}")
     for card, wanted in zip(cards, (
-            ("82 of 100 guessed tokens are right, and 55 of 100 are enough with 2 answers in a step", "41 tokens/s where there would be 24 (+71 %)", "with guesses 72 %"),
+            ("82 of 100 guessed tokens are right, and 55 of 100 are enough with 2 answers in a step", "41 tokens/s where there would be 24 (+71 %)",
+             "alpha 0.82 is above break-even 0.55 at batch 2 (answers in a step)", "with guesses 72 %"),
             ("48 of 100 guessed tokens would be right. With 16 answers in a step 71 of 100 must be, or checking them takes more time than they save",
-             "alpha 0.48 < 0.71 needed at batch 16", "rule of thumb is 0.6", "would not pay 85 %"),
+             "alpha 0.48 is below break-even 0.71 at batch 16 (answers in a step)", "rule of thumb is 0.6", "would not pay 85 %"),
             ("Prompts are computed in the same steps, and beside them nothing is guessed", "beside prompts 70 %"))):
         for words in wanted:
             check(words in " ".join(card.split()), f"{words!r} is not in {card!r}")
+    explained = page.inner_text("#guesses .lead")
+    check(all(w in explained for w in ("with alpha 0.48, 48 of 100", "Break-even is the alpha from which", "Batch is the number of answers")), explained)
     spoken = page.locator("#guess-cards .chart svg").first.get_attribute("aria-label")
     check(spoken.startswith("alpha 0.82 now, 0.55 needed"), spoken)
     positions = page.locator("#guess-cards .positions").nth(1).get_attribute("aria-label")

@@ -120,23 +120,26 @@ static void its_sentences_say_why(void **state)
         const char *sentence;
     } cases[] = {
         { 0.48, 0.71, GUESS_BELOW,
-          "off: alpha 0.48 < 0.71 needed at batch 16 (guesses from small; the usual rule of thumb "
-          "is 0.6)" },
+          "off: of 100 guesses from small, 48 are right (alpha 0.48); at batch 16 (answers in a "
+          "step) 71 are needed to pay for checking them (break-even 0.71; rule of thumb 0.6)" },
+        { 0.706, 0.714, GUESS_BELOW, // not "71 are right, 71 are needed"
+          "off: of 100 guesses from small, 71 are right (alpha 0.71); at batch 16 (answers in a "
+          "step) 72 are needed to pay for checking them (break-even 0.71; rule of thumb 0.6)" },
         { 0.48, 1, GUESS_BELOW,
-          "off: at batch 16 no guess from small would pay, however sure (alpha 0.48; the usual "
-          "rule of thumb is 0.6)" },
+          "off: of 100 guesses from small, 48 are right (alpha 0.48); at batch 16 (answers in a "
+          "step) not even 100 pay for checking them (rule of thumb 0.6)" },
         { 0.72, 0.71, GUESS_BELOW,
-          "off at the moment: alpha 0.72 of the guesses at hand, about 0.71 needed at batch 16 "
-          "(guesses from small); it differs from answer to answer" },
+          "off now: of 100 guesses from small, 72 are right (alpha 0.72); at batch 16 (answers in "
+          "a step) about 71 are needed, more or less by answer" },
         { 0.72, 0.71, GUESS_PROMPTS,
           "off for now: prompts are computed in the same steps, and beside them nothing is "
           "guessed" },
         { 0.61, 0.71, GUESS_ON,
-          "on for the surest guesses: alpha 0.61, 0.71 needed for all at batch 16 (guesses from "
-          "small); 2.50 tokens a step, 40.0 tokens/s where it would be 25.0" },
+          "on for the surest: of 100 guesses from small, 61 are right (alpha 0.61); for all, 71 "
+          "are needed at batch 16; 2.50 tokens a step, 40.0 tokens/s instead of 25.0" },
         { 0.81, 0.71, GUESS_ON,
-          "on: alpha 0.81, 0.71 needed at batch 16 (guesses from small); 2.50 tokens a step, 40.0 "
-          "tokens/s where it would be 25.0" },
+          "on: of 100 guesses from small, 81 are right (alpha 0.81); at batch 16 (answers in a "
+          "step) 71 are needed; 2.50 tokens a step, 40.0 tokens/s instead of 25.0" },
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         c->alpha = cases[i].alpha;
@@ -148,15 +151,35 @@ static void its_sentences_say_why(void **state)
         speculation_class_sentence(&s, SEQUENCE_BATCH, text);
         assert_string_equal(text, cases[i].sentence);
     }
-    // A name that is cut within a letter.
-    c->drafters[2].draft = "xäääääääääääääääääääääääääää";
-    speculation_class_sentence(&s, SEQUENCE_BATCH, text);
-    for (size_t at = 0, size; text[at] != '\0'; at += size) {
-        size = utf8_sequence_size(text + at, strlen(text + at));
-        assert_true(size > 0);
-    }
     for (int k = 0; k < GUESS_STATES; k++)
         assert_true(strlen(guess_state_name((guess_state)k)) < 24);
+}
+
+// However long the numbers and the name, which may be cut within a letter.
+static void its_sentences_are_whole(void **state)
+{
+    (void)state;
+    const double alphas[][2] = { { 1, 0.995 }, { 0.1, 0.9 }, { 0.1, 1 }, { 1, 0.9 } };
+    speculation_stats s = { .batch = COST_ROWS_MAX, .drafter_count = 3 };
+    speculation_class *c = &s.classes[SEQUENCE_BATCH];
+    *c = (speculation_class){ .tokens_per_step = DRAFT_MAX + 1,
+                              .tokens_per_s = 99999,
+                              .drafter = 2 };
+    c->drafters[2] =
+        (speculation_drafter){ .name = "model", .draft = "xäääääääääääääääääääääääääää" };
+    for (int k = 0; k < GUESS_STATES; k++)
+        for (int i = 0; i < 4; i++) {
+            char text[SPECULATION_SENTENCE_MAX];
+            c->now = (guess_state)k;
+            c->alpha = alphas[i][0];
+            c->break_even = alphas[i][1];
+            speculation_class_sentence(&s, SEQUENCE_BATCH, text);
+            assert_true(strlen(text) < sizeof text - 1);
+            for (size_t at = 0, size; text[at] != '\0'; at += size) {
+                size = utf8_sequence_size(text + at, strlen(text + at));
+                assert_true(size > 0);
+            }
+        }
 }
 
 static void an_answer_that_was_given_before_takes_fewer_steps(void **state)
@@ -372,6 +395,7 @@ int main(void)
         cmocka_unit_test(what_it_counts_adds_up),
         cmocka_unit_test(what_it_counts_by_class_adds_up),
         cmocka_unit_test(its_sentences_say_why),
+        cmocka_unit_test(its_sentences_are_whole),
         cmocka_unit_test(an_answer_that_was_given_before_takes_fewer_steps),
         cmocka_unit_test(without_drafters_or_room_it_is_off),
         cmocka_unit_test(no_more_slots_than_sequences),

@@ -147,11 +147,13 @@ static void a_draft_model_that_does_not_pay_is_named_with_its_numbers(void **sta
     c->drafters[1].below_s = 61;
     look(&s);
     expect(&s, 0, ALERT_WARNING, "draft_below_break_even",
-           "The draft model small does not pay on decode-1: alpha 0.48 < 0.71 needed at batch 16, "
-           "so for interactive answers it is off (the usual rule of thumb is 0.6).");
+           "The draft model small does not pay on decode-1: of 100 guesses 48 are right (alpha "
+           "0.48), and 71 are needed at batch 16, so for interactive answers it is off (the usual "
+           "rule of thumb is 0.6).");
     c->drafters[1].break_even = 1;
     look(&s);
-    assert_non_null(strstr(s.found[0].text, "alpha 0.48, and none is enough at batch 16"));
+    assert_non_null(
+        strstr(s.found[0].text, "and not even 100 pay for checking them at batch 16, so"));
     c->drafters[1].break_even = 0.4; // it begins to pay
     look(&s);
     assert_int_equal(s.count, 0);
