@@ -6,6 +6,7 @@
 #include <stdio.h>
 
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <setjmp.h>
 #include <cmocka.h>
 
@@ -57,6 +58,15 @@ static void run_for(uint64_t duration_us)
     http_loop_run(loop);
 }
 
+// The loop runs until something is so; a loaded machine takes its time.
+#define UNTIL(condition)                                                                           \
+    do {                                                                                           \
+        int looks = 0;                                                                             \
+        for (; looks < 4000 && !(condition); looks++)                                              \
+            run_for(5000);                                                                         \
+        assert_true(looks < 4000);                                                                 \
+    } while (0)
+
 static int setup(void **state)
 {
     (void)state;
@@ -94,6 +104,7 @@ typedef struct peer {
     const char *name;
     uint32_t protocol;
     bool accepted;
+    atomic_bool answered;
     char reason[512];
 } peer;
 
@@ -154,7 +165,7 @@ static void *peer_ask(void *context)
     request.register_ = &r;
     message_pack(&request.base, &question);
     assert_int_equal(
-        mailbox_request(registry_url(workers), buffer_slice(&question), 2000000, &answer, &failure),
+        mailbox_request(registry_url(workers), buffer_slice(&question), 20000000, &answer, &failure),
         STATUS_OK);
     assert_int_equal(message_unpack_control_reply(buffer_slice(&answer), &reply, &failure),
                      STATUS_OK);
@@ -163,6 +174,7 @@ static void *peer_ask(void *context)
     message_free(reply);
     buffer_close(&question);
     buffer_close(&answer);
+    p->answered = true;
     return NULL;
 }
 
@@ -170,9 +182,12 @@ static void *peer_ask(void *context)
 static void peer_join(peer *p)
 {
     pthread_t thread;
+    p->answered = false;
     assert_int_equal(pthread_create(&thread, NULL, peer_ask, p), 0);
-    run_for(100000);
+    UNTIL(p->answered);
     pthread_join(thread, NULL);
+    if (p->accepted)
+        UNTIL(registry_at(workers, registry_count(workers) - 1)->connected);
 }
 
 static void peer_beat_as(peer *p, uint64_t clock_ahead_us, bool healthy)
@@ -189,7 +204,7 @@ static void peer_beat_as(peer *p, uint64_t clock_ahead_us, bool healthy)
     m.body_case = PENSTOCK__TO_ROUTER__BODY_BEAT;
     m.beat = &beat;
     message_pack(&m.base, &bytes);
-    mailbox_pair_send(p->pair, buffer_slice(&bytes), true);
+    UNTIL(mailbox_pair_send(p->pair, buffer_slice(&bytes), true) == STATUS_OK);
     buffer_close(&bytes);
 }
 
@@ -218,14 +233,13 @@ static void a_worker_is_usable_after_its_first_beat(void **state)
     registry_worker *w = registry_at(workers, 0);
     assert_false(registry_usable(w));
     peer_beat(&p, 5000000);
-    run_for(30000);
-    assert_true(registry_usable(w));
+    UNTIL(registry_usable(w));
     assert_int_equal(changed, 1);
     // Its clock is 5 s ahead: its stamps come out on ours.
     uint64_t now = clock_now_us();
     uint64_t aligned = registry_align(w, now + 5000000);
-    assert_true(w->clock_error_us < 100000);
-    assert_true(aligned > now - 100000 && aligned < now + 100000);
+    assert_true(aligned >= now - w->clock_error_us - 1000);
+    assert_true(aligned <= now + w->clock_error_us + 1000);
     assert_int_equal(registry_align(w, 0), 0);
     peer_join(&p); // asking again changes nothing
     assert_true(p.accepted);
@@ -239,16 +253,13 @@ static void silence_is_suspect_then_death(void **state)
     peer p = peer_open("a", 11);
     peer_join(&p);
     peer_beat(&p, 0);
-    run_for(30000);
-    run_for(350000);
-    assert_int_equal(registry_at(workers, 0)->state, REGISTRY_SUSPECT);
+    UNTIL(registry_at(workers, 0)->state == REGISTRY_ALIVE);
+    UNTIL(registry_at(workers, 0)->state == REGISTRY_SUSPECT);
     peer_beat(&p, 0);
-    run_for(30000);
-    assert_int_equal(registry_at(workers, 0)->state, REGISTRY_ALIVE);
+    UNTIL(registry_at(workers, 0)->state == REGISTRY_ALIVE);
     assert_int_equal(changed, 2);
-    run_for(1300000);
+    UNTIL(lost == 1);
     assert_int_equal(registry_count(workers), 0);
-    assert_int_equal(lost, 1);
     assert_int_equal(lost_cause, STATUS_PEER_SILENT);
     peer_close(&p);
 }
@@ -260,14 +271,12 @@ static void the_routers_own_absence_is_not_their_silence(void **state)
     peer p = peer_open("a", 11);
     peer_join(&p);
     peer_beat(&p, 0);
-    run_for(30000);
+    UNTIL(registry_usable(registry_at(workers, 0)));
     clock_sleep_us((uint64_t)settings.dead_after_us * 3 / 2);
     run_for(60000); // at least one look
     assert_int_equal(registry_count(workers), 1);
     assert_int_equal(lost, 0);
-    for (int i = 0; i < 300 && lost == 0; i++)
-        run_for(10000);
-    assert_int_equal(lost, 1);
+    UNTIL(lost == 1);
     assert_int_equal(lost_cause, STATUS_PEER_SILENT);
     peer_close(&p);
 }
@@ -278,14 +287,12 @@ static void a_worker_without_progress_gets_nothing_new(void **state)
     peer p = peer_open("a", 11);
     peer_join(&p);
     peer_beat(&p, 0);
-    run_for(30000);
+    UNTIL(registry_usable(registry_at(workers, 0)));
     peer_beat_as(&p, 0, false);
-    run_for(30000);
-    assert_false(registry_usable(registry_at(workers, 0)));
+    UNTIL(!registry_usable(registry_at(workers, 0)));
     assert_string_equal(registry_state_name(registry_at(workers, 0)), "unhealthy");
     peer_beat(&p, 0);
-    run_for(30000);
-    assert_true(registry_usable(registry_at(workers, 0)));
+    UNTIL(registry_usable(registry_at(workers, 0)));
     assert_int_equal(changed, 2);
     peer_close(&p);
 }
@@ -296,11 +303,9 @@ static void a_closed_pair_is_death_at_once(void **state)
     peer p = peer_open("a", 11);
     peer_join(&p);
     peer_beat(&p, 0);
-    run_for(30000);
+    UNTIL(registry_usable(registry_at(workers, 0)));
     peer_close(&p);
-    for (int i = 0; i < 40 && lost == 0; i++) // well before silence would tell
-        run_for(10000);
-    assert_int_equal(lost, 1);
+    UNTIL(lost == 1);
     assert_int_equal(lost_cause, STATUS_PEER_CLOSED);
     assert_int_equal(registry_count(workers), 0);
 }
@@ -310,9 +315,8 @@ static void a_broken_message_ends_the_worker(void **state)
     (void)state;
     peer p = peer_open("a", 11);
     peer_join(&p);
-    mailbox_pair_send(p.pair, SLICE("\xff\xff\xff"), false);
-    run_for(30000);
-    assert_int_equal(lost, 1);
+    UNTIL(mailbox_pair_send(p.pair, SLICE("\xff\xff\xff"), false) == STATUS_OK);
+    UNTIL(lost == 1);
     assert_int_equal(lost_cause, STATUS_PEER_PROTOCOL);
     peer_close(&p);
 }
@@ -362,8 +366,7 @@ static void the_protocol_before_is_understood(void **state)
     assert_true(p.accepted);
     assert_int_equal(registry_at(workers, 0)->protocol, MESSAGE_PROTOCOL - 1);
     peer_beat(&p, 0);
-    run_for(30000);
-    assert_true(registry_usable(registry_at(workers, 0)));
+    UNTIL(registry_usable(registry_at(workers, 0)));
     peer_close(&p);
 }
 
