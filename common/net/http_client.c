@@ -126,9 +126,14 @@ static int connection_try(const http_client *c, const struct addrinfo *to)
         return -1;
     setsockopt(descriptor, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
     setsockopt(descriptor, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience); // for connect too
-    if (connect(descriptor, to->ai_addr, to->ai_addrlen) == 0)
+    int code; // Linux goes on with the same connection where this process was stopped meanwhile
+    while ((code = connect(descriptor, to->ai_addr, to->ai_addrlen)) != 0 && errno == EINTR &&
+           !stopped(c))
+        continue;
+    if (code == 0)
         return descriptor;
-    int why = errno == EINPROGRESS ? ETIMEDOUT : errno; // what connect says when patience ends
+    // What connect says when patience ends, the first time and after an interruption.
+    int why = errno == EINPROGRESS || errno == EALREADY ? ETIMEDOUT : errno;
     close(descriptor);
     errno = why;
     return -1;
