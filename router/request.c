@@ -3,6 +3,7 @@
 #include "base/utf8.h"
 #include "text/json_wide.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 json_t *request_member(json_t *body, const char *name)
@@ -41,6 +42,16 @@ status request_must_be(const char *field, const json_t *value, const char *right
 {
     return error_set(failure, STATUS_INVALID, field, "%s is %s; right is %s", field,
                      value ? request_type_name(value) : "missing", right);
+}
+
+status request_must_hold_string(json_t *object, const char *field, const char *name, error *failure)
+{
+    char inner[160];
+    json_t *value = request_member(object, name);
+    if (json_is_string(value))
+        return STATUS_OK;
+    snprintf(inner, sizeof inner, "%s.%s", field, name);
+    return request_must_be(inner, value, "a string", failure);
 }
 
 // How deep brackets nest, seen before any recursive parser touches them.

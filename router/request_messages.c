@@ -90,8 +90,8 @@ static status text_read(json_t *value, const char *field, const char *const othe
             continue;
         if (strcmp(block_type(block), "text") != 0)
             return block_refuse(name, block, failure);
-        if (!json_is_string(own))
-            return request_must_be(name, own, "a block whose text is a string", failure);
+        if (request_must_hold_string(block, name, "text", failure) != STATUS_OK)
+            return STATUS_INVALID;
         if (request_part_check(REQUEST_PART_TEXT, name, block, failure) != STATUS_OK)
             return STATUS_INVALID;
         buffer_append(text, json_string_value(own), json_string_length(own));
@@ -128,9 +128,9 @@ static status result_add(json_t *messages, json_t *block, const char *field, err
     char name[112];
     json_t *id = request_member(block, "tool_use_id"), *content = request_member(block, "content");
     snprintf(name, sizeof name, "%.96s.content", field);
-    if (!json_is_string(id))
-        return request_must_be(field, id, "a block whose tool_use_id is a string", failure);
-    status result = request_part_check(REQUEST_PART_RESULT, field, block, failure);
+    status result = request_must_hold_string(block, field, "tool_use_id", failure);
+    if (result == STATUS_OK)
+        result = request_part_check(REQUEST_PART_RESULT, field, block, failure);
     if (result == STATUS_OK && content)
         result = text_read(content, name, NULL, &text, failure);
     if (result == STATUS_OK)
@@ -165,20 +165,25 @@ fail:
 
 static status call_add(json_t *calls, json_t *block, const char *field, error *failure)
 {
-    json_t *id = request_member(block, "id"), *name = request_member(block, "name");
+    status result = STATUS_OK;
+    char inner[112], *arguments;
     json_t *input = request_member(block, "input");
-    if (!json_is_string(id) || !json_is_string(name) || !json_is_object(input))
-        return error_set(failure, STATUS_INVALID, field,
-                         "%s must have an id and a name, both strings, and an input, an object",
-                         field);
-    if (request_part_check(REQUEST_PART_CALL, field, block, failure) != STATUS_OK)
-        return STATUS_INVALID;
-    char *arguments = json_dumps(input, JSON_COMPACT);
-    json_array_append_new(calls, json_pack("{s:O,s:s,s:{s:O,s:s}}", "id", id, "type", "function",
-                                           "function", "name", name, "arguments",
-                                           arguments ? arguments : "{}"));
+    snprintf(inner, sizeof inner, "%.96s.input", field);
+    if (!json_is_object(input))
+        return request_must_be(inner, input, "an object", failure);
+    TRY(request_must_hold_string(block, field, "id", failure));
+    TRY(request_must_hold_string(block, field, "name", failure));
+    TRY(request_part_check(REQUEST_PART_CALL, field, block, failure));
+    arguments = json_dumps(input, JSON_COMPACT);
+    if (!arguments ||
+        json_array_append_new(calls, json_pack("{s:O,s:s,s:{s:O,s:s}}", "id",
+                                               request_member(block, "id"), "type", "function",
+                                               "function", "name", request_member(block, "name"),
+                                               "arguments", arguments)) != 0)
+        result = error_set(failure, STATUS_NO_MEMORY, field, "memory is short for %s", field);
     free(arguments);
-    return STATUS_OK;
+fail:
+    return result;
 }
 
 // What is no text among the assistant's blocks.

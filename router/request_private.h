@@ -11,6 +11,9 @@ const char *request_type_name(const json_t *value);
 slice request_text(const json_t *string); // lives as long as it
 // The sentence of a value of the wrong type, or of one that is missing (NULL): STATUS_INVALID.
 status request_must_be(const char *field, const json_t *value, const char *right, error *failure);
+// The same of a member of the object `field` that is no string.
+status request_must_hold_string(json_t *object, const char *field, const char *name,
+                                error *failure);
 
 // Whether a conversation is asked, else a text is continued.
 bool request_is_chat(const request *r);

@@ -78,8 +78,9 @@ status request_thinking_read(json_t *body, request *r, error *failure)
 status request_thought_read(json_t *block, const char *field, buffer *thought, error *failure)
 {
     json_t *own = request_member(block, "thinking");
-    if (!json_is_string(own))
-        return request_must_be(field, own, "a block whose thinking is a string", failure);
+    status result = request_must_hold_string(block, field, "thinking", failure);
+    if (result != STATUS_OK)
+        return result;
     buffer_append(thought, json_string_value(own), json_string_length(own));
     return request_part_check(REQUEST_PART_THOUGHT, field, block, failure);
 }

@@ -158,8 +158,9 @@ static void thought_of_earlier_turns_reaches_the_template(void **state)
     "{\"role\":\"assistant\",\"content\":\"c\"" more "},{\"role\":\"user\",\"content\":\"d\"}]}"
     static const sentence cases[] = {
         { TALK("{\"type\":\"thinking\"}"),
-          "messages[1].content[0] is missing; right is a block whose thinking is a string" },
-        { TALK("{\"type\":\"thinking\",\"thinking\":[]}"), "messages[1].content[0] is an array" },
+          "messages[1].content[0].thinking is missing; right is a string" },
+        { TALK("{\"type\":\"thinking\",\"thinking\":[]}"),
+          "messages[1].content[0].thinking is an array; right is a string" },
         { TALK("{\"type\":\"thinking\",\"thinking\":\"x\",\"signature\":1}"),
           "messages[1].content[0].signature is an integer; right is a string" },
         { TALK("{\"type\":\"redacted_thinking\",\"data\":{}}"),
