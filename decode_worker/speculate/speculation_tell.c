@@ -3,6 +3,7 @@
 #include "base/utf8.h"
 
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -327,30 +328,37 @@ static int of_100(double alpha)
     return guesses < 0 ? 0 : guesses > 100 ? 100 : (int)guesses;
 }
 
+// What does not fit is cut: numbers are as long as they are.
+__attribute__((format(printf, 2, 3))) static void say(char *text, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, SPECULATION_SENTENCE_MAX, format, arguments);
+    va_end(arguments);
+}
+
 static void below_sentence(const speculation_class *c, int32_t batch, char *text)
 {
     char source[SOURCE_MAX];
     int right = of_100(c->alpha), needed = of_100(c->break_even);
     source_name(&c->drafters[c->drafter], source);
     if (c->break_even >= 1)
-        snprintf(
-            text, SPECULATION_SENTENCE_MAX,
+        say(text,
             "off: of 100 guesses from %s, %d are right (alpha %.2f); at batch %d (answers in a "
             "step) not even 100 pay for checking them (rule of thumb %.1f)",
             source, right, c->alpha, batch, RULE_OF_THUMB);
     else if (c->alpha < c->break_even)
-        snprintf(
-            text, SPECULATION_SENTENCE_MAX,
+        say(text,
             "off: of 100 guesses from %s, %d are right (alpha %.2f); at batch %d (answers in a "
             "step) %d are needed to pay for checking them (break-even %.2f; rule of thumb "
             "%.1f)",
             source, right, c->alpha, batch, needed > right ? needed : right + 1, c->break_even,
             RULE_OF_THUMB);
     else
-        snprintf(text, SPECULATION_SENTENCE_MAX,
-                 "off now: of 100 guesses from %s, %d are right (alpha %.2f); at batch %d (answers "
-                 "in a step) about %d are needed, more or less by answer",
-                 source, right, c->alpha, batch, needed);
+        say(text,
+            "off now: of 100 guesses from %s, %d are right (alpha %.2f); at batch %d (answers "
+            "in a step) about %d are needed, more or less by answer",
+            source, right, c->alpha, batch, needed);
 }
 
 static void on_sentence(const speculation_class *c, int32_t batch, char *text)
@@ -360,17 +368,15 @@ static void on_sentence(const speculation_class *c, int32_t batch, char *text)
     double without = fmax(0, c->tokens_per_s - c->gained_per_s);
     source_name(&c->drafters[c->drafter], source);
     if (c->alpha < c->break_even) // which is that of guesses for all answers
-        snprintf(
-            text, SPECULATION_SENTENCE_MAX,
+        say(text,
             "on for the surest: of 100 guesses from %s, %d are right (alpha %.2f); for all, %d "
             "are needed at batch %d; %.2f tokens a step, %.1f tokens/s instead of %.1f",
             source, right, c->alpha, needed, batch, c->tokens_per_step, c->tokens_per_s, without);
     else
-        snprintf(text, SPECULATION_SENTENCE_MAX,
-                 "on: of 100 guesses from %s, %d are right (alpha %.2f); at batch %d (answers in a "
-                 "step) %d are needed; %.2f tokens a step, %.1f tokens/s instead of %.1f",
-                 source, right, c->alpha, batch, needed, c->tokens_per_step, c->tokens_per_s,
-                 without);
+        say(text,
+            "on: of 100 guesses from %s, %d are right (alpha %.2f); at batch %d (answers in a "
+            "step) %d are needed; %.2f tokens a step, %.1f tokens/s instead of %.1f",
+            source, right, c->alpha, batch, needed, c->tokens_per_step, c->tokens_per_s, without);
 }
 
 void speculation_class_sentence(const speculation_stats *stats, sequence_class class,
