@@ -119,6 +119,9 @@ typedef struct sequence_guide {
     void (*begin)(void *state);
     // False: the token may not come next; an id that ends the sequence is not told.
     bool (*advance)(void *state, int32_t token);
+    // The last `count` tokens were never told. False, and nothing changes, where it does not
+    // remember so far back: it is told anew then.
+    bool (*rewind)(void *state, int32_t count);
     // How many of `count` guessed tokens may come next, one behind the other; nothing changes. Too
     // few are no fault: guesses are lost.
     int32_t (*follows)(void *state, const int32_t *tokens, int32_t count);

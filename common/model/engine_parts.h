@@ -49,6 +49,7 @@ struct sequence {
     uint64_t
         *mask; // [mask_words] pinned: all but the ids that would end it, or what `guide` allows
     const sequence_guide *guide; // NULL: none
+    int32_t guided;              // tokens behind the prompt that it was told
 };
 
 // Where a step's arrays lie in the pinned arena.
@@ -139,5 +140,5 @@ backend_sample sampler_row(sequence *s);
 sequence_finish sampler_finish_of(const engine *e, const sequence *s, int32_t token);
 // Append a generated token. False: its guide does not allow it, and says nothing of what follows.
 bool sampler_add(engine *e, sequence *s, int32_t token);
-// Take the last one back, where there is no guide.
+// Take the last one back; its guide does not hear of that.
 void sampler_remove(sequence *s);

@@ -177,6 +177,7 @@ void sampler_begin(engine *e, sequence *s, const sequence_request *request)
     s->sampling.mask = NULL;
     s->sampling.biases = s->biases;
     s->guide = request->guide;
+    s->guided = request->token_count - request->prompt_count; // by sampler_check
     if (request->sampling.bias_count > 0)
         memcpy(s->biases, request->sampling.biases,
                (size_t)request->sampling.bias_count * sizeof s->biases[0]);
@@ -256,5 +257,10 @@ bool sampler_add(engine *e, sequence *s, int32_t token)
     s->tokens[s->token_count++] = token;
     if (penalised(s))
         counts_add(e, s, token, 1);
-    return !s->guide || sampler_ends(e, s, token) || s->guide->advance(s->guide->state, token);
+    if (!s->guide || sampler_ends(e, s, token))
+        return true;
+    if (!s->guide->advance(s->guide->state, token))
+        return false;
+    s->guided++;
+    return true;
 }

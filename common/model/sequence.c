@@ -257,16 +257,21 @@ static status pages_reach(engine *e, sequence *s, int32_t count)
     return needed > s->page_count ? sequence_pages_take(e, s, needed - s->page_count) : STATUS_OK;
 }
 
-// The guide hears the answer so far anew.
-static bool guide_rewind(const sequence *s)
+// The guide was told the first `count` tokens of the answer and no more: it goes back there, or
+// hears them anew, up to one that it does not allow.
+static void guide_rewind(sequence *s, int32_t count)
 {
     const sequence_guide *g = s->guide;
-    if (g)
-        g->begin(g->state);
-    for (int32_t i = s->prompt_count; g && i < s->token_count; i++)
-        if (!g->advance(g->state, s->tokens[i]))
-            return false;
-    return true;
+    if (!g)
+        return;
+    if (count <= s->guided && g->rewind(g->state, s->guided - count)) {
+        s->guided = count;
+        return;
+    }
+    g->begin(g->state);
+    s->guided = 0;
+    while (s->guided < count && g->advance(g->state, s->tokens[s->prompt_count + s->guided]))
+        s->guided++;
 }
 
 status engine_sequence_rewind(engine *e, sequence *s, const int32_t *tokens, int32_t count)
@@ -286,12 +291,13 @@ status engine_sequence_rewind(engine *e, sequence *s, const int32_t *tokens, int
         common++;
     while (s->token_count > common)
         sampler_remove(s);
+    guide_rewind(s, common - s->prompt_count);
     while (s->token_count < count)
         sampler_add(e, s, tokens[s->token_count]);
     s->computed = s->computed < common ? s->computed : common;
     s->computed = s->computed < count - 1 ? s->computed : count - 1;
     s->draft_count = 0;
-    if (!guide_rewind(s))
+    if (s->guide && s->guided < count - s->prompt_count)
         return STATUS_INVALID;
     if (s->state != SEQUENCE_RESTING)
         sequence_leave(e, s);

@@ -143,8 +143,10 @@ void machine_collect(grammar_machine *m)
     space_clear(m);
     m->begin = machine_begin(m);
     // One that finds no room among very many others is lost (STATE_FULL), and says so when used.
-    for (grammar_place *p = m->places; p; p = p->next)
+    for (grammar_place *p = m->places; p; p = p->next) {
         p->state = state_move(m, p->state);
+        p->past_count = 0;
+    }
 }
 
 // ---- places ------------------------------------------------------------------------------------
@@ -177,6 +179,7 @@ void grammar_place_close(grammar_place *p)
 void grammar_place_begin(grammar_place *p)
 {
     p->state = p->machine->begin;
+    p->past_count = 0;
 }
 
 bool grammar_place_complete(grammar_place *p)
@@ -187,7 +190,8 @@ bool grammar_place_complete(grammar_place *p)
 bool grammar_place_advance_bytes(grammar_place *p, slice bytes)
 {
     grammar_machine *m = p->machine;
-    // Registered like any place, so that it survives a collection half-way.
+    // Registered like any place, so that it survives a collection half-way. So is p, whose state is
+    // the one before this advance even then.
     grammar_place way = { .machine = m, .next = p->next, .back = &p->next, .state = p->state };
     if (way.next)
         way.next->back = &way.next;
@@ -206,7 +210,21 @@ bool grammar_place_advance_bytes(grammar_place *p, slice bytes)
         p->next->back = &p->next;
     if (way.state <= STATE_DEAD)
         return false;
+    p->past[p->past_end++ % GRAMMAR_REWIND_MAX] = p->state;
+    p->past_count += p->past_count < GRAMMAR_REWIND_MAX;
     p->state = way.state;
+    return true;
+}
+
+bool grammar_place_rewind(grammar_place *p, int32_t count)
+{
+    if (p->state <= STATE_DEAD || count > p->past_count)
+        return false;
+    if (count == 0)
+        return true;
+    p->past_count -= count;
+    p->past_end -= (uint32_t)count;
+    p->state = p->past[p->past_end % GRAMMAR_REWIND_MAX];
     return true;
 }
 

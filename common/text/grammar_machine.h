@@ -12,7 +12,7 @@
 #define MACHINE_STATES 16384
 #define MACHINE_FRAMES 16384
 #define MACHINE_THREADS 131072
-#define MACHINE_SET_MAX 1024 // threads of one state
+#define MACHINE_SET_MAX 1024      // threads of one state
 #define MACHINE_ENTERED_MAX 32768 // nodes that one step goes through
 #define MACHINE_MASK_BYTES ((size_t)4 << 20)
 
@@ -77,6 +77,9 @@ struct grammar_place {
     grammar_machine *machine;
     grammar_place *next, **back; // all of the machine
     int32_t state;
+    int32_t past[GRAMMAR_REWIND_MAX]; // states before the last advances, as a ring
+    int32_t past_count;
+    uint32_t past_end; // of the next one, modulo GRAMMAR_REWIND_MAX
 };
 
 struct grammar_machine {
@@ -87,7 +90,7 @@ struct grammar_machine {
     int32_t *state_table, *frame_table;
     machine_thread *set; // [MACHINE_SET_MAX] being built
     int32_t set_count, entered;
-    bool set_full; // or too much was entered
+    bool set_full;   // or too much was entered
     uint64_t *masks; // [mask_max][words]
     int32_t mask_max, mask_count;
     grammar_place *places;

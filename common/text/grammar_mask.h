@@ -40,9 +40,14 @@ grammar_place *grammar_place_open(grammar_machine *m);
 void grammar_place_close(grammar_place *p);
 void grammar_place_begin(grammar_place *p); // back to the beginning
 
+#define GRAMMAR_REWIND_MAX 64 // advances of a place that can be taken back
+
 // Go on by the bytes of a token; false, and nothing changes, where the grammar does not allow it.
 bool grammar_place_advance(grammar_place *p, int32_t token);
 bool grammar_place_advance_bytes(grammar_place *p, slice bytes);
+// Take back the last `count` advances. False, and nothing changes, where it stands too far behind
+// them: more than GRAMMAR_REWIND_MAX, or the machine had to forget states since.
+bool grammar_place_rewind(grammar_place *p, int32_t count);
 // How many of `count` tokens may come next, one behind the other; the place stays. Fewer where the
 // machine has no room to look further.
 int32_t grammar_place_follows(const grammar_place *p, const int32_t *tokens, int32_t count);

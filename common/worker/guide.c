@@ -282,6 +282,11 @@ static bool place_advance(void *state, int32_t token)
     return grammar_place_advance(state, token);
 }
 
+static bool place_rewind(void *state, int32_t count)
+{
+    return grammar_place_rewind(state, count);
+}
+
 static int32_t place_follows(void *state, const int32_t *tokens, int32_t count)
 {
     return grammar_place_follows(state, tokens, count);
@@ -314,6 +319,7 @@ const sequence_guide *guide_begin(guide *use)
     use->sequence = (sequence_guide){ .state = use->place,
                                       .begin = place_begin,
                                       .advance = place_advance,
+                                      .rewind = place_rewind,
                                       .follows = place_follows,
                                       .mask = place_mask };
     return &use->sequence;

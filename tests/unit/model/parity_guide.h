@@ -24,6 +24,17 @@ static inline bool parity_advance(void *state, int32_t token)
     return fine;
 }
 
+// What was told alternates.
+static inline bool parity_rewind(void *state, int32_t count)
+{
+    parity *p = state;
+    if (count > p->told)
+        return false;
+    p->told -= count;
+    p->last += count % 2;
+    return true;
+}
+
 static inline int32_t parity_follows(void *state, const int32_t *tokens, int32_t count)
 {
     parity p = *(parity *)state;
@@ -48,6 +59,7 @@ static inline sequence_guide parity_guide(parity *told)
     return (sequence_guide){ .state = told,
                              .begin = parity_begin,
                              .advance = parity_advance,
+                             .rewind = parity_rewind,
                              .follows = parity_follows,
                              .mask = parity_mask };
 }

@@ -8,6 +8,7 @@
 #include "base/random.h"
 #include "harness/grammar_places.h"
 #include "harness/places.h"
+#include "harness/seed.h"
 
 #include <jansson.h>
 #include <stdarg.h>
@@ -188,6 +189,75 @@ static void a_look_at_tokens_changes_nothing(void **state)
     grammar_vocabulary_close(v);
 }
 
+// Where a place went back to is where another one stands that was told what is left: they allow the
+// same then.
+static void rewind_compare(grammar_place *p, grammar_place *other, const int32_t *told,
+                           int32_t kept)
+{
+    size_t words;
+    bool some, other_some;
+    uint64_t copy[16];
+    grammar_place_begin(other);
+    for (int32_t i = 0; i < kept; i++)
+        assert_true(grammar_place_advance(other, told[i]));
+    assert_int_equal(p->state, other->state);
+    assert_int_equal(grammar_place_complete(p), grammar_place_complete(other));
+    const uint64_t *mask = grammar_place_mask(p, &words, &some);
+    memcpy(copy, mask, words * sizeof copy[0]);
+    mask = grammar_place_mask(other, &words, &other_some);
+    assert_int_equal(some, other_some);
+    assert_memory_equal(copy, mask, words * sizeof copy[0]);
+}
+
+static void a_place_that_goes_back_is_where_it_was(void **state)
+{
+    (void)state;
+    uint64_t random = seed_choose() << 32;
+    slice tokens[512];
+    char bytes[256];
+    size_t count = pieces_make(tokens, bytes), words;
+    grammar_vocabulary *v;
+    assert_int_equal(grammar_vocabulary_open(tokens, count, &v), STATUS_OK);
+    for (size_t k = 0; k < SOURCES; k++) {
+        grammar *g;
+        bool some;
+        assert_int_equal(grammar_compile(slice_of(sources[k]), &g, NULL), STATUS_OK);
+        grammar_machine *m = grammar_machine_open(g, v);
+        grammar_place *p = grammar_place_open(m), *other = grammar_place_open(m);
+        int32_t told[3 * GRAMMAR_REWIND_MAX], kept = 0, known = 0; // `known` can be taken back
+        for (int i = 0; i < 2000; i++) {
+            uint64_t bits = random_mix(random++);
+            const uint64_t *mask = grammar_place_mask(p, &words, &some);
+            assert_non_null(mask);
+            if (some && bits % 4 && kept < 3 * GRAMMAR_REWIND_MAX) {
+                told[kept] = choose(mask, count, bits >> 8);
+                assert_true(grammar_place_advance(p, told[kept++]));
+                known += known < GRAMMAR_REWIND_MAX;
+                continue;
+            }
+            if (bits % 64 == 0) {
+                machine_collect(m); // as it does where its tables are full
+                known = 0;
+            }
+            int32_t back = (int32_t)((bits >> 8) % (GRAMMAR_REWIND_MAX / 4 + 2));
+            back = bits % 5 == 0 ? known : back;
+            assert_int_equal(grammar_place_rewind(p, back), back <= known);
+            kept -= back <= known ? back : 0;
+            known -= back <= known ? back : 0;
+            rewind_compare(p, other, told, kept);
+            if (known == 0) { // it can be told anew
+                grammar_place_begin(p);
+                kept = 0;
+            }
+        }
+        grammar_place_close(other);
+        grammar_place_close(p);
+        grammar_machine_close(m);
+        grammar_release(g);
+    }
+    grammar_vocabulary_close(v);
+}
+
 // ---- models ------------------------------------------------------------------------------------
 
 static int compare_times(const void *a, const void *b)
@@ -310,6 +380,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(masks_are_what_bytes_one_by_one_allow),
         cmocka_unit_test(a_look_at_tokens_changes_nothing),
+        cmocka_unit_test(a_place_that_goes_back_is_where_it_was),
         cmocka_unit_test(masks_of_smollm2_are_fast),
         cmocka_unit_test(masks_of_qwen_are_fast),
     };
