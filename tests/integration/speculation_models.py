@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # tags: heavy slow
 # limit: 14400
-"""speculation.py with 200 requests on three models, and with 40 on a large model with a small one that guesses for it. A model whose file is not
+"""speculation.py with 200 requests on three models, and on a large model with a small one that guesses for it: an hour or two. A model whose file is not
 there (deploy/model/fetch.sh) is passed over by name."""
 import os
 import subprocess
@@ -10,7 +10,7 @@ import sys
 HERE = os.path.dirname(os.path.abspath(__file__))
 FOLDER = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "penstock", "models")
 RUNS = (("SmolLM2-135M-Instruct.Q4_1.gguf", None, 200), ("gemma-3-270m.Q4_K_M.gguf", None, 200), ("Qwen2.5-Coder-0.5B-Instruct.Q4_K_M.gguf", None, 200),
-        ("Qwen2.5-Coder-1.5B-Instruct.Q4_K_M.gguf", "Qwen2.5-Coder-0.5B-Instruct.Q4_K_M.gguf", 40))
+        ("Qwen2.5-Coder-1.5B-Instruct.Q4_K_M.gguf", "Qwen2.5-Coder-0.5B-Instruct.Q4_K_M.gguf", 200))
 
 
 def main():
