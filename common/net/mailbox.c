@@ -19,7 +19,6 @@
 const mailbox_limits mailbox_limits_default = {
     .message_max = (size_t)4 << 20,
     .outgoing_max = 4096,
-    .send_timeout_us = 1000000,
 };
 
 // nng starts its threads with the first thing that is asked of it; they inherit how the thread that
@@ -122,13 +121,11 @@ status mailbox_listen(nng_socket socket, const char *url, char real_url[MAILBOX_
     return STATUS_OK;
 }
 
-// ---- closing
-// -------------------------------------------------------------------------------------
+// ---- closing -----------------------------------------------------------------------------------
 
 typedef struct closing {
     struct closing *next;
-    nng_socket socket;
-    void (*finish)(void *argument);
+    void (*close)(void *argument);
     void *argument;
     uint64_t due_us;
 } closing;
@@ -140,17 +137,10 @@ static struct {
     pthread_cond_t wake;
     closing *first, **last;
     bool begun;
-    uint64_t busy_since_us; // 0: no socket is being closed
+    uint64_t busy_since_us; // 0: nothing is being closed
 } closer = { .lock = PTHREAD_MUTEX_INITIALIZER,
              .wake = PTHREAD_COND_INITIALIZER,
              .last = &closer.first };
-
-static void close_now(nng_socket socket, void (*finish)(void *argument), void *argument)
-{
-    nng_close(socket);
-    if (finish != NULL)
-        finish(argument);
-}
 
 static void *closer_main(void *unused)
 {
@@ -171,7 +161,7 @@ static void *closer_main(void *unused)
             closer.last = &closer.first;
         closer.busy_since_us = clock_now_us();
         pthread_mutex_unlock(&closer.lock);
-        close_now(c->socket, c->finish, c->argument);
+        c->close(c->argument);
         free(c);
         pthread_mutex_lock(&closer.lock);
         closer.busy_since_us = 0;
@@ -190,15 +180,14 @@ static bool closer_begin(void)
     return closer.begun;
 }
 
-void mailbox_close_later(nng_socket socket, void (*finish)(void *argument), void *argument)
+void mailbox_close_later(void (*close)(void *argument), void *argument)
 {
     closing *c = calloc(1, sizeof(*c));
     pthread_mutex_lock(&closer.lock);
     bool later = c != NULL && closer_begin();
     uint64_t busy_us = closer.busy_since_us == 0 ? 0 : clock_now_us() - closer.busy_since_us;
     if (later) {
-        *c = (closing){ .socket = socket,
-                        .finish = finish,
+        *c = (closing){ .close = close,
                         .argument = argument,
                         .due_us = clock_now_us() + REST_BEFORE_CLOSE_US };
         *closer.last = c;
@@ -207,15 +196,14 @@ void mailbox_close_later(nng_socket socket, void (*finish)(void *argument), void
     }
     pthread_mutex_unlock(&closer.lock);
     if (busy_us > CLOSE_STUCK_US)
-        log_warn(
-            "mailbox",
-            "a socket is being closed for %llu s; lost peers may be noticed only by their silence",
-            (unsigned long long)(busy_us / 1000000));
+        log_warn("mailbox",
+                 "a socket is being closed for %llu s; those that are closed keep their memory",
+                 (unsigned long long)(busy_us / 1000000));
     if (later)
         return;
     free(c);
     clock_sleep_us(REST_BEFORE_CLOSE_US);
-    close_now(socket, finish, argument);
+    close(argument);
 }
 
 // ---- server ------------------------------------------------------------------------------------
@@ -343,6 +331,7 @@ const char *mailbox_server_url(const mailbox_server *s)
 static void server_finish(void *argument)
 {
     mailbox_server *s = argument;
+    nng_close(s->socket);
     for (int i = 0; i < s->count; i++)
         nng_aio_stop(s->contexts[i].aio);
     pthread_mutex_lock(&s->lock);
@@ -362,7 +351,7 @@ void mailbox_server_close(mailbox_server *s)
     pthread_mutex_unlock(&s->lock);
     for (int i = 0; i < s->count; i++)
         nng_aio_abort(s->contexts[i].aio, NNG_ECANCELED);
-    mailbox_close_later(s->socket, server_finish, s);
+    mailbox_close_later(server_finish, s);
 }
 
 // The event of `c` is done with; its context goes on, or the last one takes a closed server along.
@@ -438,6 +427,11 @@ static int ask(nng_socket socket, const char *url, slice data, int64_t timeout_u
     return code != 0 ? code : nng_recvmsg(socket, answer, 0);
 }
 
+static void question_close(void *argument)
+{
+    nng_close((nng_socket){ (uint32_t)(uintptr_t)argument });
+}
+
 status mailbox_request(const char *url, slice data, int64_t timeout_us, buffer *reply,
                        error *failure)
 {
@@ -447,7 +441,7 @@ status mailbox_request(const char *url, slice data, int64_t timeout_us, buffer *
         return mailbox_failed(failure, url, "open a socket for", code);
     nng_msg *answer = NULL;
     code = ask(socket, url, data, timeout_us, &answer);
-    mailbox_close_later(socket, NULL, NULL);
+    mailbox_close_later(question_close, (void *)(uintptr_t)socket.id);
     if (code == NNG_ETIMEDOUT)
         return error_set(failure, STATUS_PEER_SILENT, "", "%s did not answer within %lld ms", url,
                          (long long)timeout_us / 1000);

@@ -1,11 +1,11 @@
 // Control plane sockets: one door to nng.
 //
-// A pair is one nng PAIR0 socket between a router and one worker incarnation; a server is the
-// router's REP socket; a request is a worker's REQ. Sockets deliver into a `queue` of
-// mailbox_event, which the owner (the router's loop, the worker's step thread) pops; nng's own
-// threads only move messages. Sends never block: each socket has a bounded outgoing list, and a
-// full one is a suspect peer. Urgent messages (heartbeats) pass waiting ordinary ones. nng
-// keeps order per socket and may lose what was queued when a socket closes; a closed socket's
+// A pair is one connection between a router and one worker incarnation (an nng stream that speaks
+// like nng's PAIR0 socket); a server is the router's REP socket; a request is a worker's REQ. They
+// deliver into a `queue` of mailbox_event, which the owner (the router's loop, the worker's step
+// thread) pops; nng's own threads only move messages. Sends never block: each pair has a bounded
+// outgoing list, and a full one is a suspect peer. Urgent messages (heartbeats) pass waiting
+// ordinary ones. Order is kept per pair, what waits when a pair closes is lost, and a closed pair's
 // messages never reach another incarnation.
 //
 // A pair lives for one connection: after MAILBOX_DOWN it takes and delivers nothing more, also from
@@ -14,9 +14,8 @@
 // the peer's sends wait and nothing is lost; what a peer sent before it ended is delivered, except
 // for what was still on its way where it is this side's send that found the connection broken.
 //
-// The end of a peer is known within 10 ms as a rule. nng 1.5 can lose its thread that buries
-// connections when a peer dies amid heavy traffic both ways; from then on this process notices lost
-// peers by their silence only, so owners watch heartbeats as well.
+// The end of a peer is known within 10 ms as a rule, over TLS at times with the next send only. A
+// machine that vanishes says nothing, so owners watch heartbeats as well.
 //
 // TLS: addresses that begin with tls+tcp:// are encrypted, and both sides show certificates. Who
 // dials asks for the name of the other's role (MAILBOX_ROUTER ...); who accepts takes every
@@ -75,13 +74,11 @@ const char *mailbox_scheme(void);
 status mailbox_url_check(const char *key, const char *url, error *failure);
 
 typedef struct mailbox_limits {
-    size_t message_max;      // larger incoming messages close the connection
-    size_t outgoing_max;     // messages waiting to be sent
-    int64_t send_timeout_us; // a message that the peer does not take so long goes back to its lane,
-                             // and urgent ones pass it
-    const char *peer_name;   // that a dialled peer's certificate must carry (tls+tcp only)
+    size_t message_max;    // larger incoming messages close the connection
+    size_t outgoing_max;   // messages waiting to be sent
+    const char *peer_name; // that a dialled peer's certificate must carry (tls+tcp only)
 } mailbox_limits;
-extern const mailbox_limits mailbox_limits_default; // 4 MiB, 4096, 1 s
+extern const mailbox_limits mailbox_limits_default; // 4 MiB, 4096
 
 // Wait for a peer at `url` ("tcp://127.0.0.1:0" picks a port) or connect to it (in the background,
 // again and again until the first success). STATUS_IO and a sentence where the address cannot be

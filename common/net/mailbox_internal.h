@@ -22,11 +22,17 @@ int mailbox_dial(nng_socket socket, const char *url, const char *peer_name);
 // mailbox_tls.c: what tls+tcp addresses need before they start; 0 for others. nng's code.
 int mailbox_secure_listener(nng_listener listener, const char *url);
 int mailbox_secure_dialer(nng_dialer dialer, const char *url, const char *peer_name);
+int mailbox_secure_stream_listener(nng_stream_listener *listener, const char *url);
+int mailbox_secure_stream_dialer(nng_stream_dialer *dialer, const char *url, const char *peer_name);
+bool mailbox_encrypted(const char *url);
+// nng 1.5's TLS lets a stream's operation wait for ever that begins when the connection has just
+// failed, and tells nobody. So of an encrypted one it is asked afterwards: true: close the stream.
+bool mailbox_failed_unheard(nng_stream *stream);
 // An event of a server goes back: the context may receive the next request.
 void mailbox_request_release(void *context);
-// Close a socket a little later, on a thread of its own, then call `finish` (may be NULL) with
-// `argument`. nng 1.5 can lose a connection's receive for ever, and with it the thread that buries
-// connections, where one is closed while messages arrive (its issues 1543 and 1813); so the owner
-// first stops receiving and sending, and the connection has come to rest when it is closed. It also
-// keeps nng_close, which waits, out of the owner's loop.
-void mailbox_close_later(nng_socket socket, void (*finish)(void *argument), void *argument);
+// Call `close` with `argument` a little later, on a thread of its own: it may wait. What is under
+// way on a connection ends meanwhile. nng 1.5 loses a connection's receive for ever, and with it
+// the thread that buries connections, where one of its sockets is closed between a message's head
+// and its body (its issues 1543 and 1813); so the owner of a socket first stops receiving and
+// sending.
+void mailbox_close_later(void (*close)(void *argument), void *argument);

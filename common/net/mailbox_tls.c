@@ -105,38 +105,82 @@ status mailbox_url_check(const char *key, const char *url, error *failure)
                      key, url, scheme, own.certificate != NULL ? "set" : "empty");
 }
 
-static bool wanted(const char *url)
+bool mailbox_encrypted(const char *url)
 {
     return strncmp(url, SCHEME, strlen(SCHEME)) == 0;
+}
+
+// What a listener at `url` needs; NULL: nothing.
+static int listener_config(const char *url, nng_tls_config **made)
+{
+    const char *file;
+    *made = NULL;
+    if (!mailbox_encrypted(url))
+        return 0;
+    return own.certificate ? config_make(NNG_TLS_MODE_SERVER, &file, made) : NNG_ECRYPTO;
+}
+
+static int dialer_config(const char *url, const char *peer_name, nng_tls_config **made)
+{
+    const char *file;
+    *made = NULL;
+    if (!mailbox_encrypted(url))
+        return 0;
+    int code =
+        own.certificate && peer_name ? config_make(NNG_TLS_MODE_CLIENT, &file, made) : NNG_ECRYPTO;
+    if (code != 0)
+        return code;
+    code = nng_tls_config_server_name(*made, peer_name);
+    if (code != 0)
+        nng_tls_config_free(*made);
+    return code;
+}
+
+// Whoever got the configuration holds it.
+static int given(int code, nng_tls_config *made)
+{
+    nng_tls_config_free(made);
+    return code;
 }
 
 int mailbox_secure_listener(nng_listener listener, const char *url)
 {
     nng_tls_config *made;
-    const char *file;
-    if (!wanted(url))
-        return 0;
-    int code = own.certificate ? config_make(NNG_TLS_MODE_SERVER, &file, &made) : NNG_ECRYPTO;
-    if (code != 0)
+    int code = listener_config(url, &made);
+    if (code != 0 || made == NULL)
         return code;
-    code = nng_listener_set_ptr(listener, NNG_OPT_TLS_CONFIG, made);
-    nng_tls_config_free(made); // the listener holds it
-    return code;
+    return given(nng_listener_set_ptr(listener, NNG_OPT_TLS_CONFIG, made), made);
 }
 
 int mailbox_secure_dialer(nng_dialer dialer, const char *url, const char *peer_name)
 {
     nng_tls_config *made;
-    const char *file;
-    if (!wanted(url))
-        return 0;
-    int code =
-        own.certificate && peer_name ? config_make(NNG_TLS_MODE_CLIENT, &file, &made) : NNG_ECRYPTO;
-    if (code != 0)
+    int code = dialer_config(url, peer_name, &made);
+    if (code != 0 || made == NULL)
         return code;
-    code = nng_tls_config_server_name(made, peer_name);
-    if (code == 0)
-        code = nng_dialer_set_ptr(dialer, NNG_OPT_TLS_CONFIG, made);
-    nng_tls_config_free(made);
-    return code;
+    return given(nng_dialer_set_ptr(dialer, NNG_OPT_TLS_CONFIG, made), made);
+}
+
+int mailbox_secure_stream_listener(nng_stream_listener *listener, const char *url)
+{
+    nng_tls_config *made;
+    int code = listener_config(url, &made);
+    if (code != 0 || made == NULL)
+        return code;
+    return given(nng_stream_listener_set_ptr(listener, NNG_OPT_TLS_CONFIG, made), made);
+}
+
+int mailbox_secure_stream_dialer(nng_stream_dialer *dialer, const char *url, const char *peer_name)
+{
+    nng_tls_config *made;
+    int code = dialer_config(url, peer_name, &made);
+    if (code != 0 || made == NULL)
+        return code;
+    return given(nng_stream_dialer_set_ptr(dialer, NNG_OPT_TLS_CONFIG, made), made);
+}
+
+bool mailbox_failed_unheard(nng_stream *stream)
+{
+    nng_sockaddr peer;
+    return nng_stream_get_addr(stream, NNG_OPT_REMADDR, &peer) != 0;
 }

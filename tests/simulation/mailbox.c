@@ -17,7 +17,6 @@ network_faults network;
 const mailbox_limits mailbox_limits_default = {
     .message_max = (size_t)4 << 20,
     .outgoing_max = 4096,
-    .send_timeout_us = 1000000,
 };
 
 typedef enum pair_state { PAIR_WAITING, PAIR_CONNECTED, PAIR_LOST } pair_state;

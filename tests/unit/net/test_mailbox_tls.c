@@ -5,13 +5,18 @@
 #include "base/clock.h"
 
 #include <setjmp.h>
+#include <signal.h>
+#include <spawn.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
+
+extern char **environ;
 
 static char folder[] = "/tmp/penstock-tls-XXXXXX";
 static bool works;
@@ -150,6 +155,62 @@ static void a_worker_does_not_pass_for_a_router(void **state)
     expect_no_meeting(meet("prefill", "workers", MAILBOX_DECODE));
 }
 
+// This program, started again: a router that sends all the time.
+static int peer_main(const char *files, const char *url)
+{
+    queue *events;
+    mailbox_pair *pair;
+    mailbox_limits limits = mailbox_limits_default;
+    limits.peer_name = MAILBOX_DECODE;
+    snprintf(folder, sizeof(folder), "%s", files);
+    become("router", "workers");
+    if (queue_open(1024, &events) != STATUS_OK ||
+        mailbox_pair_dial(url, &limits, events, NULL, &pair, NULL) != STATUS_OK)
+        return 1;
+    for (;;) {
+        if (mailbox_pair_send(pair, SLICE("ticket"), false) != STATUS_OK)
+            clock_sleep_us(200);
+        mailbox_event_free(queue_pop(events));
+    }
+}
+
+// With traffic both ways, some of it on its way when the peer is killed.
+static void a_killed_peer_is_noticed_amid_traffic(void **state)
+{
+    (void)state;
+    if (!works)
+        skip();
+    become("decode", "routers");
+    for (int round = 0; round < 5; round++) {
+        queue *events;
+        mailbox_pair *pair;
+        mailbox_event *event = NULL;
+        pid_t peer;
+        assert_int_equal(queue_open(64, &events), STATUS_OK);
+        assert_int_equal(mailbox_pair_listen("tls+tcp://127.0.0.1:0", &mailbox_limits_default,
+                                             events, NULL, &pair, NULL),
+                         STATUS_OK);
+        char *arguments[] = { "peer", folder, (char *)mailbox_pair_url(pair), NULL };
+        assert_int_equal(posix_spawn(&peer, "/proc/self/exe", NULL, NULL, arguments, environ), 0);
+        bool down = false;
+        for (int i = 0; !down; i++) {
+            event = queue_pop_wait(events, i < 2 ? 30000000 : 10000);
+            down = event != NULL && event->kind == MAILBOX_DOWN;
+            mailbox_event_free(event);
+            status sent = mailbox_pair_send(pair, SLICE("tokens"), false);
+            assert_true(sent != STATUS_NO_MEMORY && i < 100000);
+            if (i == 300) {
+                kill(peer, SIGKILL);
+                waitpid(peer, NULL, 0);
+            }
+        }
+        mailbox_pair_close(pair);
+        for (; (event = queue_pop(events)) != NULL;)
+            mailbox_event_free(event);
+        queue_close(events);
+    }
+}
+
 static status ask(const char *role, const char *ca, const char *url)
 {
     buffer reply = { 0 };
@@ -220,12 +281,14 @@ static void wrong_files_and_addresses_are_named(void **state)
 
 #define TEST(name) cmocka_unit_test_teardown(name, plain)
 
-int main(void)
+int main(int argc, char **argv)
 {
+    if (argc == 3)
+        return peer_main(argv[1], argv[2]);
     const struct CMUnitTest tests[] = {
         TEST(a_router_and_a_worker_meet),          TEST(a_worker_of_another_role_is_not_taken),
         TEST(a_worker_does_not_pass_for_a_router), TEST(only_workers_are_heard_by_a_router),
-        TEST(wrong_files_and_addresses_are_named),
+        TEST(wrong_files_and_addresses_are_named), TEST(a_killed_peer_is_noticed_amid_traffic),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
