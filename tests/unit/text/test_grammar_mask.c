@@ -99,6 +99,14 @@ static size_t pieces_make(slice *tokens, char *bytes)
     return count;
 }
 
+static grammar_vocabulary *pieces_open(slice tokens[512], char bytes[256], size_t *count)
+{
+    grammar_vocabulary *v;
+    *count = pieces_make(tokens, bytes);
+    assert_int_equal(grammar_vocabulary_open(tokens, *count, &v), STATUS_OK);
+    return v;
+}
+
 // A token out of a mask by chance; -1: none.
 static int32_t choose(const uint64_t *mask, size_t count, uint64_t bits)
 {
@@ -113,9 +121,8 @@ static void masks_are_what_bytes_one_by_one_allow(void **state)
     (void)state;
     slice tokens[512];
     char bytes[256];
-    size_t count = pieces_make(tokens, bytes);
-    grammar_vocabulary *v;
-    assert_int_equal(grammar_vocabulary_open(tokens, count, &v), STATUS_OK);
+    size_t count;
+    grammar_vocabulary *v = pieces_open(tokens, bytes, &count);
     for (size_t k = 0; k < SOURCES; k++) {
         grammar *g;
         error failure;
@@ -153,9 +160,8 @@ static void a_look_at_tokens_changes_nothing(void **state)
     (void)state;
     slice tokens[512];
     char bytes[256];
-    size_t count = pieces_make(tokens, bytes), words;
-    grammar_vocabulary *v;
-    assert_int_equal(grammar_vocabulary_open(tokens, count, &v), STATUS_OK);
+    size_t count, words;
+    grammar_vocabulary *v = pieces_open(tokens, bytes, &count);
     for (size_t k = 0; k < SOURCES; k++) {
         grammar *g;
         bool some;
@@ -215,9 +221,8 @@ static void a_place_that_goes_back_is_where_it_was(void **state)
     uint64_t random = seed_choose() << 32;
     slice tokens[512];
     char bytes[256];
-    size_t count = pieces_make(tokens, bytes), words;
-    grammar_vocabulary *v;
-    assert_int_equal(grammar_vocabulary_open(tokens, count, &v), STATUS_OK);
+    size_t count, words;
+    grammar_vocabulary *v = pieces_open(tokens, bytes, &count);
     for (size_t k = 0; k < SOURCES; k++) {
         grammar *g;
         bool some;
