@@ -1,11 +1,14 @@
 #include "router/keys.h"
 
+#include "base/hash.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #define FILE_MAX ((size_t)4 << 20)
 #define MINUTE_US 60e6
+#define SLOTS (2 * KEYS_MAX) // of an index; a power of two
 
 struct keys {
     char *path;
@@ -84,49 +87,80 @@ static api_key *line_parse(slice line, error *failure)
 
 // ---- the file ---------------------------------------------------------------------------------
 
-static void list_free(api_key **items, size_t count)
+// What a file says: its keys, and where the one with a name or a digest stands, so that a file of
+// thousands is read without comparing each with each.
+typedef struct key_list {
+    api_key **items; // [count], of KEYS_MAX
+    size_t count;
+    uint32_t *by_name, *by_digest; // [SLOTS]: one more than the index; 0: free
+} key_list;
+
+static void index_close(key_list *l)
 {
-    for (size_t i = 0; i < count; i++)
-        key_free(items[i]);
-    free(items);
+    free(l->by_name);
+    free(l->by_digest);
+    l->by_name = l->by_digest = NULL;
 }
 
-static status line_append(slice line, api_key **items, size_t *count, error *failure)
+static void list_close(key_list *l)
+{
+    for (size_t i = 0; i < l->count; i++)
+        key_free(l->items[i]);
+    free(l->items);
+    index_close(l);
+}
+
+// The slot of the key with that name, or the free one where it belongs.
+static uint32_t *name_slot(const key_list *l, const char *name)
+{
+    size_t at = (size_t)hash64_of(name, strlen(name), 0) % SLOTS;
+    while (l->by_name[at] && strcmp(l->items[l->by_name[at] - 1]->name, name) != 0)
+        at = (at + 1) % SLOTS;
+    return &l->by_name[at];
+}
+
+static uint32_t *digest_slot(const key_list *l, const uint8_t digest[HTTP_DIGEST_SIZE])
+{
+    size_t at = (size_t)hash64_of(digest, HTTP_DIGEST_SIZE, 0) % SLOTS;
+    while (l->by_digest[at] &&
+           memcmp(l->items[l->by_digest[at] - 1]->digest, digest, HTTP_DIGEST_SIZE) != 0)
+        at = (at + 1) % SLOTS;
+    return &l->by_digest[at];
+}
+
+static status line_append(slice line, key_list *l, error *failure)
 {
     if (http_key_line_empty(line))
         return STATUS_OK;
-    if (*count == KEYS_MAX)
+    if (l->count == KEYS_MAX)
         return error_set(failure, STATUS_BAD_CONFIG, "", "there are more than %d keys", KEYS_MAX);
     api_key *key = line_parse(line, failure);
     if (!key)
         return failure->code;
-    for (size_t i = 0; i < *count; i++) {
-        bool same_name = strcmp(items[i]->name, key->name) == 0;
-        if (!same_name && memcmp(items[i]->digest, key->digest, sizeof key->digest) != 0)
-            continue;
+    uint32_t *name = name_slot(l, key->name), *digest = digest_slot(l, key->digest);
+    if (*name || *digest) {
         error_set(failure, STATUS_BAD_CONFIG, "",
-                  same_name ? "the key %s stands twice" : "%s has the hash of another key",
-                  key->name);
+                  *name ? "the key %s stands twice" : "%s has the hash of another key", key->name);
         key_free(key);
         return failure->code;
     }
-    items[(*count)++] = key;
+    l->items[l->count++] = key;
+    *name = *digest = (uint32_t)l->count;
     return STATUS_OK;
 }
 
-static status text_parse(const char *path, slice text, api_key **items, size_t *count,
-                         error *failure)
+static status text_parse(const char *path, slice text, key_list *l, error *failure)
 {
     size_t number = 0;
     for (slice line; slice_take_line(&text, &line);) {
         number++;
-        status result = line_append(line, items, count, failure);
+        status result = line_append(line, l, failure);
         if (result != STATUS_OK) {
             error_prefix(failure, "%.150s:%zu", path, number);
             return result;
         }
     }
-    if (*count == 0)
+    if (l->count == 0)
         return error_set(failure, STATUS_BAD_CONFIG, "security.keys_file",
                          "%.200s holds no key, so nobody could ask anything", path);
     return STATUS_OK;
@@ -152,20 +186,20 @@ static status file_read(const char *path, buffer *text, error *failure)
     return STATUS_OK;
 }
 
-static status list_read(const char *path, api_key ***items, size_t *count, error *failure)
+static status list_read(const char *path, key_list *l, error *failure)
 {
     buffer text = { 0 };
-    *count = 0;
-    *items = calloc(KEYS_MAX, sizeof **items);
-    status result = *items ? file_read(path, &text, failure)
-                           : error_set(failure, STATUS_NO_MEMORY, "", "no memory for the keys");
+    *l = (key_list){ .items = calloc(KEYS_MAX, sizeof *l->items),
+                     .by_name = calloc(SLOTS, sizeof *l->by_name),
+                     .by_digest = calloc(SLOTS, sizeof *l->by_digest) };
+    status result = l->items && l->by_name && l->by_digest
+                        ? file_read(path, &text, failure)
+                        : error_set(failure, STATUS_NO_MEMORY, "", "no memory for the keys");
     if (result == STATUS_OK)
-        result = text_parse(path, buffer_slice(&text), *items, count, failure);
+        result = text_parse(path, buffer_slice(&text), l, failure);
     buffer_close(&text);
-    if (result != STATUS_OK) {
-        list_free(*items, *count);
-        *items = NULL;
-    }
+    if (result != STATUS_OK)
+        list_close(l);
     return result;
 }
 
@@ -200,34 +234,32 @@ static void key_move(api_key *from, api_key *to, uint64_t now_us)
     key_free(from);
 }
 
-static void list_take(keys *k, api_key **items, size_t count, uint64_t now_us)
+static void list_take(keys *k, key_list *l, uint64_t now_us)
 {
     for (size_t i = 0; i < k->count; i++) {
         api_key *old = k->items[i];
-        size_t at = 0;
-        while (at < count && (!items[at] || strcmp(items[at]->name, old->name) != 0))
-            at++;
-        if (at == count) {
+        uint32_t at = *name_slot(l, old->name);
+        if (at == 0) {
             key_drop(old);
             continue;
         }
-        key_move(items[at], old, now_us);
-        items[at] = old;
+        key_move(l->items[at - 1], old, now_us);
+        l->items[at - 1] = old;
     }
     free(k->items);
-    k->items = items;
-    k->count = count;
-    for (size_t i = 0; i < count; i++)
-        memcpy(k->digests[i], items[i]->digest, HTTP_DIGEST_SIZE);
+    k->items = l->items;
+    k->count = l->count;
+    index_close(l);
+    for (size_t i = 0; i < k->count; i++)
+        memcpy(k->digests[i], k->items[i]->digest, HTTP_DIGEST_SIZE);
 }
 
 status keys_read_again(keys *k, uint64_t now_us, error *failure)
 {
-    api_key **items = NULL;
-    size_t count = 0;
-    status result = list_read(k->path, &items, &count, failure);
+    key_list fresh;
+    status result = list_read(k->path, &fresh, failure);
     if (result == STATUS_OK)
-        list_take(k, items, count, now_us);
+        list_take(k, &fresh, now_us);
     return result;
 }
 

@@ -25,7 +25,7 @@
 
 #include "base/status.h"
 
-#define KEYS_MAX 4096
+#define KEYS_MAX 16384
 
 // What fills to `limit` in a minute. limit 0: no limit.
 typedef struct keys_bucket {

@@ -251,7 +251,8 @@ static void limits_that_change_keep_what_was_used(void **state)
     error failure;
     const uint64_t s = 1000000;
     uint64_t reserved;
-    assert_int_equal(lines_open("a %s tokens_per_minute=600\n", hash_of("one"), "", &failure), STATUS_OK);
+    assert_int_equal(lines_open("a %s tokens_per_minute=600\n", hash_of("one"), "", &failure),
+                     STATUS_OK);
     api_key *key = keys_find(opened, SLICE("one"));
     assert_int_equal(keys_reserve(key, 600, 10 * s, &reserved), KEYS_ALLOWED);
     assert_int_equal(reserved, 600);
@@ -280,8 +281,8 @@ static void limits_that_change_keep_what_was_used(void **state)
     keys_close(opened);
 }
 
-// Removed and named again while an old request runs: the new key knows nothing of it, and the old one
-// ends with its request. (The sanitizers see whether everything is freed.)
+// Removed and named again while an old request runs: the new key knows nothing of it, and the old
+// one ends with its request. (The sanitizers see whether everything is freed.)
 static void a_key_that_comes_back_is_another_one(void **state)
 {
     (void)state;
@@ -313,6 +314,67 @@ static void a_key_that_comes_back_is_another_one(void **state)
     keys_close(opened);
 }
 
+#define MANY 10000
+
+static void write_many(int first, int count, const char *last)
+{
+    FILE *file = fopen(path, "w");
+    char secret[32];
+    assert_non_null(file);
+    for (int i = first; i < first + count; i++) {
+        snprintf(secret, sizeof secret, "secret-%d", i);
+        fprintf(file, "k%d %s concurrent=%d\n", i, hash_of(secret), i % 7 + 1);
+    }
+    fputs(last, file);
+    fclose(file);
+}
+
+static void thousands_of_keys_are_told_apart(void **state)
+{
+    (void)state;
+    error failure = { 0 };
+    char last[160], secret[32];
+    write_many(0, MANY, "");
+    assert_int_equal(keys_open(path, &opened, &failure), STATUS_OK);
+    assert_int_equal(keys_count(opened), MANY);
+    api_key *kept = keys_find(opened, SLICE("secret-9999"));
+    assert_non_null(kept);
+    assert_int_equal(keys_enter(kept, 1), KEYS_ALLOWED);
+    // Half of them go, as many come; who stays is the same.
+    write_many(MANY / 2, MANY, "");
+    assert_int_equal(keys_read_again(opened, 2, &failure), STATUS_OK);
+    assert_int_equal(keys_count(opened), MANY);
+    assert_null(keys_find(opened, SLICE("secret-4999")));
+    for (int i = MANY / 2; i < MANY / 2 + MANY; i += 97) {
+        snprintf(secret, sizeof secret, "secret-%d", i);
+        const api_key *key = keys_find(opened, slice_of(secret));
+        assert_non_null(key);
+        assert_int_equal(atoi(key->name + 1), i);
+        assert_int_equal(key->concurrent, i % 7 + 1);
+    }
+    assert_ptr_equal(keys_find(opened, SLICE("secret-9999")), kept);
+    assert_int_equal(kept->running, 1);
+    // One too many is named, wherever its like stands, and changes nothing.
+    snprintf(last, sizeof last, "k7000 %s\n", hash_of("another"));
+    write_many(MANY / 2, MANY, last);
+    assert_int_equal(keys_read_again(opened, 3, &failure), STATUS_BAD_CONFIG);
+    assert_non_null(strstr(failure.text, ":10001"));
+    assert_non_null(strstr(failure.text, "the key k7000 stands twice"));
+    snprintf(last, sizeof last, "other %s\n", hash_of("secret-8000"));
+    write_many(MANY / 2, MANY, last);
+    assert_int_equal(keys_read_again(opened, 3, &failure), STATUS_BAD_CONFIG);
+    assert_non_null(strstr(failure.text, "other has the hash of another key"));
+    write_many(0, KEYS_MAX + 1, "");
+    assert_int_equal(keys_read_again(opened, 3, &failure), STATUS_BAD_CONFIG);
+    assert_non_null(strstr(failure.text, "there are more than 16384 keys"));
+    assert_int_equal(keys_count(opened), MANY);
+    write_many(0, KEYS_MAX, "");
+    assert_int_equal(keys_read_again(opened, 4, &failure), STATUS_OK);
+    assert_int_equal(keys_count(opened), KEYS_MAX);
+    keys_leave(kept);
+    keys_close(opened);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -324,6 +386,7 @@ int main(void)
         cmocka_unit_test(reading_again_keeps_counts_and_what_is_held),
         cmocka_unit_test(limits_that_change_keep_what_was_used),
         cmocka_unit_test(a_key_that_comes_back_is_another_one),
+        cmocka_unit_test(thousands_of_keys_are_told_apart),
     };
     return cmocka_run_group_tests(tests, file_make, file_remove);
 }
