@@ -49,7 +49,7 @@ static uint64_t pause_us(const exchange *x)
     return pause < PAUSE_MAX_US ? pause : PAUSE_MAX_US;
 }
 
-bool dispatcher_retry(dispatcher *d, exchange *x, const char *reason, uint64_t culprit, bool died)
+void dispatcher_retry(dispatcher *d, exchange *x, const char *reason, uint64_t culprit, bool died)
 {
     uint64_t now = clock_now_us();
     dispatcher_recall(d, x);
@@ -76,15 +76,14 @@ bool dispatcher_retry(dispatcher *d, exchange *x, const char *reason, uint64_t c
                   x->deaths, x->prompt->tokens.count, x->last_failure.text);
         exchange_fail(x, 500, "poison",
                       "several workers died with this request; it is not tried again");
-        return false;
+        return;
     }
     x->alone = x->deaths + 1 >= (uint64_t)d->router->settings->poison_deaths;
     if (now - x->failing_since_us >= (uint64_t)d->router->settings->retry_budget_us) {
         give_up(x);
-        return false;
+        return;
     }
     dispatcher_pump(d);
-    return true;
 }
 
 // ---- reports ----------------------------------------------------------------------------------
@@ -400,22 +399,19 @@ void dispatcher_on_changed(void *context)
 
 // ---- time -------------------------------------------------------------------------------------
 
-// True: the exchange has ended.
-static bool exchange_tick(dispatcher *d, exchange *x, uint64_t now)
+// It may end by it.
+static void exchange_tick(dispatcher *d, exchange *x, uint64_t now)
 {
     const router_settings *settings = d->router->settings;
     if (x->state == EXCHANGE_WAITING && x->failing_since_us &&
         now - x->failing_since_us >= (uint64_t)settings->retry_budget_us) {
         give_up(x);
-        return true;
+        return;
     }
     registry_worker *w =
         x->early.size > 0 ? registry_find(d->router->registry, x->decode.serial) : NULL;
-    if (w && x->state == EXCHANGE_RUNNING && now - x->early_since_us >= EARLY_MAX_US) {
+    if (w && x->state == EXCHANGE_RUNNING && now - x->early_since_us >= EARLY_MAX_US)
         gap_retry(d, x, w, STREAM_GAP);
-        return true;
-    }
-    return false;
 }
 
 void dispatcher_on_tick(void *context)
@@ -427,8 +423,10 @@ void dispatcher_on_tick(void *context)
     // An end may end others too (room for the queue, and what follows from it): then begin again.
     for (call *c = d->calls; c;)
         c = call_tick(c, now) ? d->calls : c->next;
-    for (exchange *x = d->all; x;)
-        x = exchange_tick(d, x, now) ? d->all : x->all_next;
+    for (exchange *x = d->all; x; x = d->walk) {
+        d->walk = x->all_next;
+        exchange_tick(d, x, now);
+    }
     dispatcher_leave_stuck(d);
     dispatcher_migrate(d);
     dispatcher_pump(d);

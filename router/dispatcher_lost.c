@@ -7,17 +7,15 @@ static void requests_leave(dispatcher *d, const registry_worker *w, const error 
 {
     bool pumping = d->pumping;
     d->pumping = true;
-    for (exchange *x = d->all; x;) {
+    for (exchange *x = d->all; x; x = d->walk) {
         bool decode = x->decode.serial == w->serial, prefill = x->prefill.serial == w->serial;
-        if (x->state != EXCHANGE_RUNNING || !(decode || prefill)) {
-            x = x->all_next;
+        d->walk = x->all_next;
+        if (x->state != EXCHANGE_RUNNING || !(decode || prefill))
             continue;
-        }
         // Its part was done; or it left with a goodbye, which it says when what it hands over is
         // there: the one that goes on with it will speak, or say what failed.
         if (prefill && ((x->decode_spoke && x->early.size == 0) || (x->moving && w->left))) {
             dispatcher_release(d, &x->prefill);
-            x = x->all_next;
             continue;
         }
         x->last_failure = *why;
@@ -25,8 +23,7 @@ static void requests_leave(dispatcher *d, const registry_worker *w, const error 
                              : !died  ? "worker_stuck"
                              : decode ? "decode_worker_lost"
                                       : "prefill_worker_lost";
-        // One that is given up may take others of its call along: begin again.
-        x = dispatcher_retry(d, x, reason, w->serial, died) ? x->all_next : d->all;
+        dispatcher_retry(d, x, reason, w->serial, died);
     }
     d->pumping = pumping;
     dispatcher_pump(d);

@@ -28,6 +28,7 @@ struct dispatcher {
     http_timer *tick;
     call *calls;
     exchange *all;
+    exchange *walk;  // the next one of a walk over all of them; follows where that one leaves
     exchange *fresh; // with tokens that their clients have not got yet
     exchange *buckets[EXCHANGE_BUCKETS];
     dispatcher_line lines[MODELS_MAX]; // by served_model.index
@@ -38,8 +39,8 @@ struct dispatcher {
     policy_worker *view; // see dispatcher_view; [view_capacity]
     size_t view_capacity;
     uint64_t view_layout; // of the registry, when it was drawn; 0: not yet
-    token_list scratch; // a ticket's tokens
-    buffer out;         // an answer being written
+    token_list scratch;   // a ticket's tokens
+    buffer out;           // an answer being written
 };
 
 // dispatcher_queue.c
@@ -92,8 +93,8 @@ void dispatcher_migrated(dispatcher *d, exchange *x, const char *result);
 
 // dispatcher_events.c
 // The attempt is over; plan another one, or give up. `culprit` is a serial to avoid (0: nobody's
-// fault), `died`: by its death. False: it was given up and has ended, perhaps others with it.
-bool dispatcher_retry(dispatcher *d, exchange *x, const char *reason, uint64_t culprit, bool died);
+// fault), `died`: by its death. One that is given up has ended, perhaps others with it.
+void dispatcher_retry(dispatcher *d, exchange *x, const char *reason, uint64_t culprit, bool died);
 // Ten times a second.
 void dispatcher_on_tick(void *context);
 

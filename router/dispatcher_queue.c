@@ -138,8 +138,8 @@ typedef struct round {
     dispatcher *d;
     policy_view view;
     uint64_t now;
-    size_t passed; // requests without room so far
-    bool kept;     // workers are kept free for one of them
+    size_t passed;                    // requests without room so far
+    bool kept;                        // workers are kept free for one of them
     size_t kept_decode, kept_prefill; // SIZE_MAX: none
     // Prompts for prefill workers, and short ones, that found no room: others that want as much or
     // more find none either, so that a long line costs little.

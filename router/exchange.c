@@ -46,6 +46,8 @@ static void tables_enter(exchange *x)
 static void tables_leave(exchange *x)
 {
     dispatcher *d = x->dispatcher;
+    if (d->walk == x)
+        d->walk = x->all_next;
     if (x->all_previous)
         x->all_previous->all_next = x->all_next;
     else
