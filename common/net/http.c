@@ -14,7 +14,11 @@
     { "http.connections_max", CONFIG_INT, FIELD(connections_max), "8192", 1, 1000000,              \
       "connections", "Open client connections in all.", NULL },                                    \
     { "http.connections_per_address", CONFIG_INT, FIELD(connections_per_address), "4096", 1,       \
-      1000000, "connections", "Open connections of one client address (IPv6: one /64).", NULL },   \
+      1000000, "connections",                                                                      \
+      "Open connections of one client address (IPv6: one /64, where those of a proxy count for "   \
+      "its neighbours too). It refuses no proxy of http.trusted_proxies, whose clients count by "  \
+      "themselves; raise it where others share an address.",                                       \
+      NULL },                                                                                      \
     { "http.head_bytes", CONFIG_BYTES, FIELD(head_bytes), "16KiB", 1024, 1048576, "bytes",         \
       "Largest request line with header fields.", NULL },                                          \
     { "http.body_bytes", CONFIG_BYTES, FIELD(body_bytes), "4MiB", 1024, 268435456, "bytes",        \
