@@ -60,6 +60,15 @@ static void types_of_members_without_effect_are_checked(void **state)
           "messages[0].content[0].caller is a string; right is an object" },
         { MESSAGES("{\"role\":\"assistant\",\"content\":[" USE ",\"cache_control\":[]}]}"),
           "messages[0].content[0].cache_control is an array" },
+        { T ",\"metadata\":\"x\"}", "metadata is a string; right is an object" },
+    };
+    sentences_expect(cases, sizeof cases / sizeof *cases);
+}
+
+static void types_of_members_of_tools_are_checked(void **state)
+{
+    (void)state;
+    static const sentence cases[] = {
         { TOOL("\"type\":5"), "tools[0].type is an integer; right is a string" },
         { TOOL("\"type\":\"bash_20250124\""), "tools[0] is a tool that the server" },
         { TOOL("\"strict\":1"), "tools[0].strict is an integer; right is true or false" },
@@ -77,7 +86,6 @@ static void types_of_members_without_effect_are_checked(void **state)
         { T ",\"tool_choice\":{\"type\":\"auto\",\"disable_parallel_tool_use\":1}}",
           "tool_choice.disable_parallel_tool_use is an integer; right is true or false" },
         { T ",\"tool_choice\":{\"type\":\"auto\",\"disable_parallel_tool_use\":null}}", NULL },
-        { T ",\"metadata\":\"x\"}", "metadata is a string; right is an object" },
     };
     sentences_expect(cases, sizeof cases / sizeof *cases);
 }
@@ -162,6 +170,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(types_of_members_without_effect_are_checked),
+        cmocka_unit_test(types_of_members_of_tools_are_checked),
         cmocka_unit_test(refusals_name_fields_as_the_client_wrote_them),
         cmocka_unit_test(what_a_refusal_quotes_is_cut_between_characters),
     };
