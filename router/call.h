@@ -24,7 +24,7 @@ typedef struct call {
     bool streaming; // the answer's head is out
     struct call *previous, *next;
 
-    gate_hold hold; // of the client's key
+    gate_hold hold;   // of the client's key
     model_set hidden; // models that its key may not use
     bool salted;      // prefixes are shared within `salt` only
     uint8_t salt[16];

@@ -87,6 +87,6 @@ void dispatcher_migrated(dispatcher *d, exchange *x, const char *result)
         router_metrics_observe(d->router->metrics, ROUTER_METRIC_MIGRATION_PAUSE,
                                exchange_model_name(x), pause);
     log_info("request", "%s %s attempt %u pause_ms %.1f", x->id, result, x->attempt, pause * 1000);
-    router_metrics_add(d->router->metrics, ROUTER_METRIC_MIGRATIONS, result,
-                       exchange_model_name(x), 1);
+    router_metrics_add(d->router->metrics, ROUTER_METRIC_MIGRATIONS, result, exchange_model_name(x),
+                       1);
 }

@@ -31,8 +31,8 @@ static void on_lost(registry_worker *w, status cause, void *context)
     router *r = context;
     admin_on_lost(r->admin, w);
     pulse_on_lost(r->pulse, w);
-    router_metrics_add(r->metrics, ROUTER_METRIC_WORKERS_LOST, w->model->prompt.identity.name,
-                       NULL, 1);
+    router_metrics_add(r->metrics, ROUTER_METRIC_WORKERS_LOST, w->model->prompt.identity.name, NULL,
+                       1);
     dispatcher_on_lost(w, cause, r);
 }
 
@@ -59,8 +59,7 @@ static status parts_open(router *r, error *failure)
 {
     status result = STATUS_OK;
     router_settings *s = r->settings;
-    registry_hooks hooks = { dispatcher_on_changed, on_lost, on_message,
-                             dispatcher_on_settled, r };
+    registry_hooks hooks = { dispatcher_on_changed, on_lost, on_message, dispatcher_on_settled, r };
     if (router_metrics_open(&r->models, &r->metrics) != STATUS_OK ||
         history_open((size_t)s->history, &r->history) != STATUS_OK ||
         model_encoders_open(&r->models, &r->encoders) != STATUS_OK)

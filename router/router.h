@@ -37,7 +37,8 @@ typedef struct router {
     bool drain_cut; // requests were cut by the drain's deadline
 } router;
 
-// Read the models, listen on both sockets. `settings` must outlive the router. STATUS_BAD_CONFIG, BAD_FILE, IO ... with a sentence.
+// Read the models, listen on both sockets. `settings` must outlive the router. STATUS_BAD_CONFIG,
+// BAD_FILE, IO ... with a sentence.
 status router_open(router_settings *settings, router **opened, error *failure);
 // Serve until a drain has ended. The exit status: 0 every request was finished, 1 failure, 3 some
 // were cut.

@@ -11,12 +11,12 @@
 
 // One row of the table in router_metrics.c each; the comment names the labels.
 typedef enum router_metric {
-    ROUTER_METRIC_REQUESTS,     // outcome, model
-    ROUTER_METRIC_HTTP,         // route, code
-    ROUTER_METRIC_TTFT,         // model
-    ROUTER_METRIC_TOKEN_TIME,   // model
-    ROUTER_METRIC_REQUEST_TIME, // model
-    ROUTER_METRIC_QUEUE_TIME,   // model
+    ROUTER_METRIC_REQUESTS,         // outcome, model
+    ROUTER_METRIC_HTTP,             // route, code
+    ROUTER_METRIC_TTFT,             // model
+    ROUTER_METRIC_TOKEN_TIME,       // model
+    ROUTER_METRIC_REQUEST_TIME,     // model
+    ROUTER_METRIC_QUEUE_TIME,       // model
     ROUTER_METRIC_PREFILL_TIME,     // model
     ROUTER_METRIC_HANDOFF_TIME,     // model
     ROUTER_METRIC_MIGRATION_PAUSE,  // model

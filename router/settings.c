@@ -2,7 +2,8 @@
 
 #define FIELD(name) offsetof(router_settings, name)
 
-static const char *const tool_formats[] = { "auto", "none", "hermes", "llama3", "mistral", "gemma", NULL };
+static const char *const tool_formats[] = { "auto",    "none",  "hermes", "llama3",
+                                            "mistral", "gemma", NULL };
 static const char *const reasonings[] = { "auto", "off", NULL };
 static const char *const admin_accesses[] = { "local", "key", "off", NULL };
 
@@ -134,10 +135,8 @@ static const config_section router_section = { router_keys,
                                                sizeof router_keys / sizeof *router_keys };
 
 static const config_part router_parts[] = {
-    { &log_config_section, FIELD(log) },
-    { &http_config_section, FIELD(http) },
-    { &mailbox_config_section, FIELD(security) },
-    { &router_section, 0 },
+    { &log_config_section, FIELD(log) },          { &http_config_section, FIELD(http) },
+    { &mailbox_config_section, FIELD(security) }, { &router_section, 0 },
     { &fault_config_section, FIELD(faults) },
 };
 

@@ -55,8 +55,8 @@ typedef struct router_settings {
     int64_t batch_delay_us, patience_us;
     // policy.*: see router/policy.h.
     int64_t local_prefill_tokens; // prompts up to this length stay on the decode worker
-    bool local_prefill;      // may a decode worker compute a prompt where no prefill worker lives
-    bool mixed_numeric_ids;  // may an attempt go on with other numbers
+    bool local_prefill;     // may a decode worker compute a prompt where no prefill worker lives
+    bool mixed_numeric_ids; // may an attempt go on with other numbers
     // The door: see router/gate.h and router/keys.h.
     config_strings admin_listen; // http.admin_listen
     char *keys_file;             // security.keys_file; empty: nobody needs a key

@@ -12,9 +12,9 @@
 typedef struct tool_call {
     char id[32]; // "call_..." (nine letters and digits where templates of the format want that)
     buffer name, arguments;
-    bool whole, broken; // broken: its source is in the content; neither: it goes on
-    bool begun;         // its head was taken
-    size_t told;        // bytes of arguments that were taken
+    bool whole, broken;    // broken: its source is in the content; neither: it goes on
+    bool begun;            // its head was taken
+    size_t told;           // bytes of arguments that were taken
     size_t content_before; // bytes of the answer's content that were said before it
 } tool_call;
 

@@ -1,8 +1,9 @@
-// Bytes: `slice` (borrowed, with its length, may hold NUL) and `buffer` (owned, growing up to a limit).
+// Bytes: `slice` (borrowed, with its length, may hold NUL) and `buffer` (owned, growing up to a
+// limit).
 //
-// A buffer belongs to one thread. Its bytes are always followed by a NUL that is not counted, so that
-// a buffer of text can be passed as a C string. Growth past `limit` sets `overflow` and drops the
-// append, so a chain of appends needs one check at its end.
+// A buffer belongs to one thread. Its bytes are always followed by a NUL that is not counted, so
+// that a buffer of text can be passed as a C string. Growth past `limit` sets `overflow` and drops
+// the append, so a chain of appends needs one check at its end.
 #pragma once
 
 #include <stdbool.h>

@@ -121,13 +121,14 @@ static status take_key(walk *w, const config_key *key, void *field, const config
 
 static status walk_group(walk *w, const config_setting_t *group, const char *prefix, int *line);
 
-// The groups of a list. Both passes store: a list replaces the one before as a whole, at the second.
+// The groups of a list. Both passes store: a list replaces the one before as a whole, at the
+// second.
 static status take_list(walk *w, const config_list *list, const config_setting_t *setting,
                         int *line)
 {
     config_rows rows = { 0 };
-    int count = config_setting_type(setting) == CONFIG_TYPE_LIST ? config_setting_length(setting)
-                                                                 : -1;
+    int count =
+        config_setting_type(setting) == CONFIG_TYPE_LIST ? config_setting_length(setting) : -1;
     if (count < 0 || (size_t)count > list->max)
         return error_set(w->failure, STATUS_BAD_CONFIG, list->name,
                          "%s must be a list of at most %zu groups: ( { key = value; }, ... )",

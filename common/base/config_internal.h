@@ -1,4 +1,5 @@
-// What the parts of base/config share: values on their way from text to a field, and the walk over keys.
+// What the parts of base/config share: values on their way from text to a field, and the walk over
+// keys.
 //
 // Included by common/base/config*.c only. A value owns its memory until it is stored or closed.
 #pragma once
@@ -60,6 +61,6 @@ void config_value_format(config_type type, const config_value *value, buffer *ou
 void config_print_help(const config_program *program, buffer *out);
 void config_print_settings(const config_program *program, const void *settings, buffer *out);
 
-// Refuse what libconfig would accept and misread (integers past their width, @include, nesting without end).
-// The failure reads "NAME:LINE: sentence".
+// Refuse what libconfig would accept and misread (integers past their width, @include, nesting
+// without end). The failure reads "NAME:LINE: sentence".
 status config_scan_text(const char *name, const char *text, error *failure);

@@ -3,9 +3,9 @@
 // `hash128` identifies weights and prefixes (two equal hashes are taken for equal content);
 // `hash64` is a checksum of data in flight and of logits.
 //
-// Prefix identity: h(0) = hash128(seed bytes), h(i) = hash128(h(i-1) little endian, then the tokens of
-// page i as little-endian int32). The seed carries the numeric id, the KV layout, the adapter and the
-// tenant's salt. Only full pages have a hash.
+// Prefix identity: h(0) = hash128(seed bytes), h(i) = hash128(h(i-1) little endian, then the tokens
+// of page i as little-endian int32). The seed carries the numeric id, the KV layout, the adapter
+// and the tenant's salt. Only full pages have a hash.
 #pragma once
 
 #include <stddef.h>

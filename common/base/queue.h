@@ -1,8 +1,8 @@
 // The one way that threads hand things over: a bounded queue of pointers with an eventfd.
 //
-// Many threads may push; one thread (the owner of what is queued) pops. The eventfd is readable while
-// the queue is not empty, so that the owner can sleep in epoll or libevent. A push never blocks:
-// a full queue returns STATUS_FULL and the pusher still owns the item.
+// Many threads may push; one thread (the owner of what is queued) pops. The eventfd is readable
+// while the queue is not empty, so that the owner can sleep in epoll or libevent. A push never
+// blocks: a full queue returns STATUS_FULL and the pusher still owns the item.
 #pragma once
 
 #include "base/status.h"

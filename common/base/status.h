@@ -1,9 +1,10 @@
 // What a call came to, and who must act on it.
 //
-// Every function that can fail returns a `status`. The code says who must act: the REQUEST (tell the
-// client, 4xx), the PEER (drop it and plan again) or SELF (log and exit; a supervisor restarts).
-// A function whose failure a person will read also fills an `error`: one sentence that names the
-// field, the value and what would be right. All of this is plain data; any thread may use it.
+// Every function that can fail returns a `status`. The code says who must act: the REQUEST (tell
+// the client, 4xx), the PEER (drop it and plan again) or SELF (log and exit; a supervisor
+// restarts). A function whose failure a person will read also fills an `error`: one sentence that
+// names the field, the value and what would be right. All of this is plain data; any thread may use
+// it.
 #pragma once
 
 #include <stdbool.h>
@@ -71,7 +72,8 @@ status error_set(error *failure, status code, const char *param, const char *for
 // Put "prefix: " in front of the text, for a caller that knows more (the file, the route).
 void error_prefix(error *failure, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-// TRY jumps to the function's one cleanup label, `fail`, with the code in its local `status result`.
+// TRY jumps to the function's one cleanup label, `fail`, with the code in its local `status
+// result`.
 #define TRY(call)                                                                                  \
     do {                                                                                           \
         result = (call);                                                                           \

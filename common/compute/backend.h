@@ -1,22 +1,24 @@
 // THE interface between models and machines: one table of operations that `cpu` and `cuda` fill.
 //
 // Rules that hold for every slot
-// - Operations only enqueue on a queue. They read their array arguments when they run, not when they
-//   are called, so whatever changes from step to step (tokens, positions, page tables, lengths) lies
-//   in memory of the backend and stays untouched until an event behind the operation is done. A
-//   backend may run an operation at once; no caller may rely on it.
+// - Operations only enqueue on a queue. They read their array arguments when they run, not when
+// they
+//   are called, so whatever changes from step to step (tokens, positions, page tables, lengths)
+//   lies in memory of the backend and stays untouched until an event behind the operation is done.
+//   A backend may run an operation at once; no caller may rely on it.
 // - No operation allocates after its objects were opened, and none blocks, except `queue_wait`,
 //   `activation_read`, `activation_write` and the open/close slots.
 // - Shapes are checked by CHECK: a wrong shape is a programmer's error. Nothing may alias unless a
 //   slot says so.
 // - NUMBERS: each output row depends on its own input rows alone. Sums run in a fixed order that
-//   depends on the row's absolute position and the weight's shape, never on the batch, the chunk, the
-//   split of work or the thread count. So on the CPU every result is equal bit for bit however it was
-//   batched; on CUDA in deterministic mode.
-// - One thread (the step thread of a worker) calls a backend; the backend has compute threads of its own.
+//   depends on the row's absolute position and the weight's shape, never on the batch, the chunk,
+//   the split of work or the thread count. So on the CPU every result is equal bit for bit however
+//   it was batched; on CUDA in deterministic mode.
+// - One thread (the step thread of a worker) calls a backend; the backend has compute threads of
+// its own.
 //
-// The numeric recipe (a softmax over each split of 128 tokens at absolute positions, splits merged in
-// ascending order, own exp, int8 activations with one scale per 32 inputs, integer sums inside a
+// The numeric recipe (a softmax over each split of 128 tokens at absolute positions, splits merged
+// in ascending order, own exp, int8 activations with one scale per 32 inputs, integer sums inside a
 // block, blocks in ascending order) is part of `numeric_name`, which seeds the prefix hash and is
 // compared before workers pair.
 #pragma once
@@ -31,8 +33,8 @@ typedef struct backend_activation backend_activation; // rows x columns in the b
 
 // ---- settings and capabilities ----------------------------------------------------------------
 
-// A core of somebody else, whose owner says while it computes: `busy` are BACKEND_BUSY_WORDS words of
-// shared memory, read atomically; any that is not 0 means so.
+// A core of somebody else, whose owner says while it computes: `busy` are BACKEND_BUSY_WORDS words
+// of shared memory, read atomically; any that is not 0 means so.
 #define BACKEND_BUSY_WORDS 8
 typedef struct backend_borrowed {
     int core;
@@ -77,8 +79,8 @@ typedef struct backend_weight_source {
     int part_count;           // 1..4
     const float *bias;        // [sum of rows] or NULL
     bool pair_rows; // gate|up: two parts of equal rows, packed so that rows i of both meet
-    // Told now and then, on the caller's thread, that bytes of a part were read for the last time, so
-    // that a file's pages need not stay beside the packed form; NULL: nobody wants to know.
+    // Told now and then, on the caller's thread, that bytes of a part were read for the last time,
+    // so that a file's pages need not stay beside the packed form; NULL: nobody wants to know.
     void (*let_go)(const void *owner, const void *data, uint64_t bytes);
     const void *owner;
 } backend_weight_source;
@@ -104,9 +106,10 @@ typedef struct kv_memory {
 // ---- a step -----------------------------------------------------------------------------------
 
 // "Some tokens of some sequences": a chunk of a prompt, a decode step and a verification all look
-// like this. Rows of one sequence are adjacent and ascend in position. Arrays are in backend memory.
+// like this. Rows of one sequence are adjacent and ascend in position. Arrays are in backend
+// memory.
 typedef struct backend_batch {
-    int rows;                    // tokens computed in this step
+    int rows; // tokens computed in this step
     int sequences;
     int logit_rows;              // rows whose logits are wanted
     const int32_t *tokens;       // [rows]
@@ -116,13 +119,14 @@ typedef struct backend_batch {
     const int32_t *lengths;      // [sequences] tokens in the cache, this step's included
     const int32_t *tables;       // [sequences][table_stride] page i holds positions i*page_tokens..
     int table_stride;
-    const int32_t *logit_index;  // [logit_rows] row numbers, ascending
+    const int32_t *logit_index; // [logit_rows] row numbers, ascending
 } backend_batch;
 
 typedef enum backend_epilogue {
     BACKEND_STORE,  // y = W x (+ bias)
     BACKEND_ADD,    // y += W x (+ bias): the residual stream
-    BACKEND_SWIGLU, // y = silu(gate) * up, for a weight with pair_rows; y has half the weight's rows
+    BACKEND_SWIGLU, // y = silu(gate) * up, for a weight with pair_rows; y has half the weight's
+                    // rows
     BACKEND_GEGLU,  // y = gelu(gate) * up in the same way, GELU in its tanh form
 } backend_epilogue;
 
@@ -154,17 +158,17 @@ typedef struct backend_token_bias {
 } backend_token_bias;
 
 // How the token of one row of logits is chosen. Steps in this order, each only where it is set:
-// repetition penalty (l/r if l > 0 else l*r, once per id of prompt and text); frequency and presence
-// penalty (generated text only); bias; mask; temperature (0: the largest, lowest id among equals);
-// top_k; typical_p; top_p (shortest prefix reaching it); min_p (p >= min_p * largest p). The rest is
-// renormalised after each. Equal values rank by ascending id. Then the argmax over the kept tokens of
-// log p + Gumbel noise keyed by (seed, choice, output_index, token), base/random.h.
+// repetition penalty (l/r if l > 0 else l*r, once per id of prompt and text); frequency and
+// presence penalty (generated text only); bias; mask; temperature (0: the largest, lowest id among
+// equals); top_k; typical_p; top_p (shortest prefix reaching it); min_p (p >= min_p * largest p).
+// The rest is renormalised after each. Equal values rank by ascending id. Then the argmax over the
+// kept tokens of log p + Gumbel noise keyed by (seed, choice, output_index, token), base/random.h.
 typedef struct backend_sample {
     int32_t row; // of the logits
     float temperature;
-    float top_p, min_p, typical_p; // 1, 0, 1: off
-    int32_t top_k;                 // 0: off
-    float repetition_penalty;      // 1: off
+    float top_p, min_p, typical_p;             // 1, 0, 1: off
+    int32_t top_k;                             // 0: off
+    float repetition_penalty;                  // 1: off
     float frequency_penalty, presence_penalty; // 0: off
     uint64_t seed;
     uint32_t choice;
@@ -191,17 +195,20 @@ typedef struct backend_sampled {
 // ---- the table --------------------------------------------------------------------------------
 
 typedef struct backend_table {
-    // Open a device; STATUS_UNSUPPORTED (level, device), STATUS_BAD_CONFIG (cores), STATUS_NO_MEMORY.
+    // Open a device; STATUS_UNSUPPORTED (level, device), STATUS_BAD_CONFIG (cores),
+    // STATUS_NO_MEMORY.
     status (*open)(const backend_settings *settings, backend **opened, error *failure);
     void (*close)(backend *b); // after everything that was opened on it
     void (*caps)(const backend *b, backend_caps *caps);
 
     // Memory, 64-byte aligned, zeroed. For arenas at start, not for steps.
-    status (*memory_open)(backend *b, size_t size, backend_memory_kind kind, backend_memory *memory);
+    status (*memory_open)(backend *b, size_t size, backend_memory_kind kind,
+                          backend_memory *memory);
     void (*memory_close)(backend *b, backend_memory *memory);
 
     // Queues and completion. `queue_submit` starts what was enqueued and returns the number behind
-    // it; `queue_done` tells without waiting whether all up to that number has run; `queue_wait` waits.
+    // it; `queue_done` tells without waiting whether all up to that number has run; `queue_wait`
+    // waits.
     status (*queue_open)(backend *b, backend_queue **opened);
     void (*queue_close)(backend_queue *q);
     uint64_t (*queue_submit)(backend_queue *q);
@@ -212,8 +219,9 @@ typedef struct backend_table {
     // Write `value` to a host flag when everything before it has run ("layer l is in the pages").
     void (*signal)(backend_queue *q, volatile uint32_t *host_flag, uint32_t value);
 
-    // Bracket the operations of one forward pass. `step_begin` returns true where the backend replays
-    // a recorded step of the same shape: the caller then enqueues nothing before `step_end`.
+    // Bracket the operations of one forward pass. `step_begin` returns true where the backend
+    // replays a recorded step of the same shape: the caller then enqueues nothing before
+    // `step_end`.
     bool (*step_begin)(backend_queue *q, const backend_batch *batch);
     void (*step_end)(backend_queue *q);
 
@@ -240,8 +248,8 @@ typedef struct backend_table {
     // y[r] = x[index[r]].
     void (*gather)(backend_queue *q, backend_activation *y, const backend_activation *x,
                    const int32_t *index, int rows);
-    // y = epilogue(W norm(x)). `norm` (float [columns], RMSNorm with `epsilon`) may be NULL. The input
-    // is normalised and quantised once. x and y differ.
+    // y = epilogue(W norm(x)). `norm` (float [columns], RMSNorm with `epsilon`) may be NULL. The
+    // input is normalised and quantised once. x and y differ.
     void (*linear)(backend_queue *q, backend_activation *y, const backend_activation *x,
                    const backend_weight *w, const float *norm, float epsilon, int rows,
                    backend_epilogue epilogue);
@@ -250,20 +258,21 @@ typedef struct backend_table {
                  const float *norm, float epsilon, int rows, backend_epilogue epilogue);
 
     // Attention over pages.
-    // The layout that this backend wants for such a cache; STATUS_UNSUPPORTED names what it cannot do.
+    // The layout that this backend wants for such a cache; STATUS_UNSUPPORTED names what it cannot
+    // do.
     status (*kv_layout)(const backend *b, tensor_type type, int page_tokens, int layers,
                         int kv_heads, int head_size, kv_layout *layout, error *failure);
-    // Rotate q in place and k, then write k and v of every row into its page; the rest of a 32-token
-    // tile is zeroed when its first token is written. `q_norm`, `k_norm` (RMSNorm per head,
-    // [head_size]) may be NULL.
+    // Rotate q in place and k, then write k and v of every row into its page; the rest of a
+    // 32-token tile is zeroed when its first token is written. `q_norm`, `k_norm` (RMSNorm per
+    // head, [head_size]) may be NULL.
     void (*rope_store)(backend_queue *q, backend_activation *qkv, const backend_heads *heads,
                        const backend_rope *rope, const float *q_norm, const float *k_norm,
                        float epsilon, const kv_memory *kv, int layer, const backend_batch *batch);
     // Cut the step's attention into work items; once a step, before the first `attention`.
     void (*attention_plan)(backend_queue *q, const backend_heads *heads, const kv_memory *kv,
                            const backend_batch *batch);
-    // out[r] = softmax(scale * q.K) V over positions <= the row's own (and > position - window where
-    // window > 0).
+    // out[r] = softmax(scale * q.K) V over positions <= the row's own (and > position - window
+    // where window > 0).
     void (*attention)(backend_queue *q, backend_activation *out, const backend_activation *qkv,
                       const backend_heads *heads, const kv_memory *kv, int layer,
                       const backend_batch *batch, float scale, int window);

@@ -79,7 +79,7 @@ struct fabric {
     fabric_slot *returned, **returned_end;
     ucp_conn_request_h accepts[FABRIC_ACCEPTS_MAX];
     uint32_t accept_count;
-    bool posted; // something was given to UCX since it last made progress
+    bool posted;  // something was given to UCX since it last made progress
     bool handled; // a handler was called in this turn
     bool closing;
 };

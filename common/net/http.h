@@ -16,8 +16,8 @@
 // With `certificate` every connection speaks TLS (http_tls.c); browsers' pages of other origins may
 // call where `cors_origins` names them (http_cors.c).
 //
-// Behind a proxy of `trusted_proxies` a client is who the proxy says (http_proxies.h): its address is
-// told, and its requests under way count as its connections; the proxy's own are not limited.
+// Behind a proxy of `trusted_proxies` a client is who the proxy says (http_proxies.h): its address
+// is told, and its requests under way count as its connections; the proxy's own are not limited.
 //
 // Built on libevent's buffered sockets and not on its evhttp: that answers its own errors in HTML
 // and accepts bare LF, "Host :" and repeated lengths, so a strict reader had to stand in front of

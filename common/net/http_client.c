@@ -24,7 +24,7 @@ struct http_client {
     http_client_options options;
     char host[272]; // as the Host field has it
     int descriptor;
-    SSL *tls;  // NULL: plain
+    SSL *tls;       // NULL: plain
     unsigned looks; // at `stop`, since the last byte came
     buffer in;      // read, not used
     http_chunks chunks;

@@ -101,16 +101,15 @@ void http_connection_answered(http_connection *c)
         connection_linger(c);
 }
 
-// To the kernel at once where nothing waits before it: an event of a stream is one system call then,
-// and none to watch the socket. What the kernel does not take, and every fault, is left to the
-// buffered socket.
+// To the kernel at once where nothing waits before it: an event of a stream is one system call
+// then, and none to watch the socket. What the kernel does not take, and every fault, is left to
+// the buffered socket.
 void http_connection_write(http_connection *c, const struct iovec *parts, int count)
 {
     size_t taken = 0;
     if (c->plain && evbuffer_get_length(bufferevent_get_output(c->stream)) == 0) {
         struct msghdr message = { .msg_iov = (struct iovec *)parts, .msg_iovlen = (size_t)count };
-        ssize_t sent =
-            sendmsg(bufferevent_getfd(c->stream), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+        ssize_t sent = sendmsg(bufferevent_getfd(c->stream), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
         taken = sent > 0 ? (size_t)sent : 0;
     }
     for (int i = 0; i < count; i++) {

@@ -89,11 +89,10 @@ static const char *option_parse(slice word, http_key_line *line)
     const char *equal = memchr(word.data, '=', word.size);
     slice name = { word.data, equal ? (size_t)(equal - word.data) : word.size };
     slice value = equal ? (slice){ equal + 1, word.size - name.size - 1 } : (slice){ "", 0 };
-    int64_t *limit =
-        slice_equal(name, SLICE("requests_per_minute")) ? &line->requests_per_minute
-        : slice_equal(name, SLICE("tokens_per_minute")) ? &line->tokens_per_minute
-        : slice_equal(name, SLICE("concurrent"))        ? &line->concurrent
-                                                        : NULL;
+    int64_t *limit = slice_equal(name, SLICE("requests_per_minute")) ? &line->requests_per_minute
+                     : slice_equal(name, SLICE("tokens_per_minute")) ? &line->tokens_per_minute
+                     : slice_equal(name, SLICE("concurrent"))        ? &line->concurrent
+                                                                     : NULL;
     if (limit)
         return number_parse(value, limit)
                    ? NULL

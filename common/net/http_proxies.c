@@ -101,8 +101,7 @@ static slice last_take(slice *list)
     list->size = begin > 0 ? begin - 1 : 0;
     while (last.size > 0 && (last.data[0] == ' ' || last.data[0] == '\t'))
         last = (slice){ last.data + 1, last.size - 1 };
-    while (last.size > 0 &&
-           (last.data[last.size - 1] == ' ' || last.data[last.size - 1] == '\t'))
+    while (last.size > 0 && (last.data[last.size - 1] == ' ' || last.data[last.size - 1] == '\t'))
         last.size--;
     return last;
 }

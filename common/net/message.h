@@ -24,9 +24,9 @@
 #define MESSAGE_GUESS_CLASSES_MAX 2u
 #define MESSAGE_GUESS_STATES_MAX 12u
 #define MESSAGE_GUESS_POSITIONS_MAX 16u
-#define MESSAGE_GUESS_NAME_MAX 24u         // of a drafter, class or state, with its NUL
-#define MESSAGE_SENTENCE_MAX 200u          // with its NUL
-#define MESSAGE_MADE_MAX 128u              // tokens in a hand-over record, next_token aside
+#define MESSAGE_GUESS_NAME_MAX 24u // of a drafter, class or state, with its NUL
+#define MESSAGE_SENTENCE_MAX 200u  // with its NUL
+#define MESSAGE_MADE_MAX 128u      // tokens in a hand-over record, next_token aside
 
 typedef Penstock__ControlRequest message_control_request;
 typedef Penstock__ControlReply message_control_reply;

@@ -218,8 +218,7 @@ static jinja_value filter_urlencode(jinja_render *r, jinja_value self,
     jinja_builder b;
     jinja_build_begin(&b, r);
     if (self.type == JINJA_STRING || self.type == JINJA_INT || self.type == JINJA_FLOAT ||
-        self.type == JINJA_WIDE ||
-        self.type == JINJA_BOOL || self.type == JINJA_NONE) {
+        self.type == JINJA_WIDE || self.type == JINJA_BOOL || self.type == JINJA_NONE) {
         append_quoted(&b, text_of(r, self), false);
         return jinja_build_end(&b);
     }
@@ -334,9 +333,8 @@ static jinja_value filter_float(jinja_render *r, jinja_value self, const jinja_a
     if (otherwise.type == JINJA_ABSENT)
         otherwise = jinja_float(0);
     jinja_need_defined(r, self);
-    if (jinja_number(self, &real) ||
-        ((self.type == JINJA_STRING || self.type == JINJA_WIDE) &&
-         jinja_parse_float(jinja_slice(self.string), &real))) {
+    if (jinja_number(self, &real) || ((self.type == JINJA_STRING || self.type == JINJA_WIDE) &&
+                                      jinja_parse_float(jinja_slice(self.string), &real))) {
         if (self.type == JINJA_WIDE && isinf(real))
             jinja_fail(&r->task, TEMPLATE_FAULT_TYPE, "float: an integer is too large");
         return jinja_float(real);

@@ -37,9 +37,8 @@ TYPE_TEST(test_true, self.type == JINJA_BOOL && self.boolean)
 TYPE_TEST(test_false, self.type == JINJA_BOOL && !self.boolean)
 TYPE_TEST(test_integer, self.type == JINJA_INT || self.type == JINJA_WIDE)
 TYPE_TEST(test_float, self.type == JINJA_FLOAT)
-TYPE_TEST(test_number,
-          self.type == JINJA_INT || self.type == JINJA_FLOAT || self.type == JINJA_BOOL ||
-              self.type == JINJA_WIDE)
+TYPE_TEST(test_number, self.type == JINJA_INT || self.type == JINJA_FLOAT ||
+                           self.type == JINJA_BOOL || self.type == JINJA_WIDE)
 TYPE_TEST(test_string, self.type == JINJA_STRING)
 TYPE_TEST(test_mapping, is_mapping(self))
 TYPE_TEST(test_sequence, is_sequence(self))

@@ -123,8 +123,8 @@ static void watch(worker *w, uint64_t now_us)
     pthread_mutex_lock(&w->lock);
 }
 
-// Under the lock, which is let go meanwhile. Where this process stood still, no step could end: what
-// was lost is no time without progress.
+// Under the lock, which is let go meanwhile. Where this process stood still, no step could end:
+// what was lost is no time without progress.
 static void rest(worker *w, uint64_t duration_us)
 {
     uint64_t due_us = clock_now_us() + duration_us;

@@ -2,11 +2,11 @@
 // guides of sequences.
 //
 // The model's file is opened at the start, so that another one may take its place on the disk. A
-// compiler thread, which begins with the first grammar, reads the tokens' bytes from it (12 to 200 ms
-// by the vocabulary) and compiles; the step thread never waits for it. Everything here is called on
-// the step thread, which also owns the machines of compiled grammars. What a guide allows follows
-// from the ticket and the tokens alone, so another worker that goes on with the sequence allows the
-// same.
+// compiler thread, which begins with the first grammar, reads the tokens' bytes from it (12 to 200
+// ms by the vocabulary) and compiles; the step thread never waits for it. Everything here is called
+// on the step thread, which also owns the machines of compiled grammars. What a guide allows
+// follows from the ticket and the tokens alone, so another worker that goes on with the sequence
+// allows the same.
 //
 // Memory: sources and compiled grammars, those of tickets that wait too, take at most `bytes_max`;
 // further ones are refused. A machine, which takes more, is opened when a sequence begins.
@@ -28,7 +28,7 @@ typedef enum guide_state {
 // while they and the others take less than half of `bytes_max`. Errors as of gguf_open.
 status guides_open(const char *model, int64_t kept, uint64_t bytes_max, guides **opened,
                    error *failure);
-void guides_close(guides *g); // NULL is fine; after all guides
+void guides_close(guides *g);         // NULL is fine; after all guides
 size_t guides_bytes(const guides *g); // of sources and compiled grammars now
 
 // A ticket's grammar. NULL: memory is short, or there is no room for one more.

@@ -256,8 +256,7 @@ void page_observe(page *p, page_histogram histogram, double value)
     metrics_observe(p->histograms[histogram], value);
 }
 
-void page_show(page *p, const worker_state *state, const handoff_stats *stats,
-               size_t grammar_bytes)
+void page_show(page *p, const worker_state *state, const handoff_stats *stats, size_t grammar_bytes)
 {
     metrics_set(p->gauges[GRAMMAR_BYTES], (double)grammar_bytes);
     metrics_set(p->gauges[PAGES_FREE], (double)state->pages_free);

@@ -36,8 +36,8 @@ struct worker_router {
     uint32_t registered;    // the part that it was told with Register
     uint64_t pages_filling; // step thread: worker_use since worker_publish
     uint32_t sequences_filling;
-    uint64_t heard_us;                          // when its last message came
-    uint64_t doubted_us;                        // when it was first found silent since; 0: it is not
+    uint64_t heard_us;   // when its last message came
+    uint64_t doubted_us; // when it was first found silent since; 0: it is not
     uint64_t router_clock_us, clock_arrived_us; // its last heartbeat
     uint64_t beat_sent_us;
     uint64_t free_after; // popped events

@@ -101,8 +101,8 @@ static status body_read(http_client *client, buffer *body, error *failure)
     return result;
 }
 
-void client_run(const client_server *server, const client_ask *ask,
-                const atomic_bool *stop, client_answer *answer)
+void client_run(const client_server *server, const client_ask *ask, const atomic_bool *stop,
+                client_answer *answer)
 {
     http_client_options options = { server->url, server->authority, PATIENCE_S, stop };
     http_client *client = NULL;

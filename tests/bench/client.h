@@ -38,8 +38,8 @@ typedef struct client_answer {
 status client_find_model(client_server *server, error *failure);
 // Ask, and take events in until the end, an error, or `stop` (NULL: never), looked at with each
 // event and a few times a second.
-void client_run(const client_server *server, const client_ask *ask,
-                const atomic_bool *stop, client_answer *answer);
+void client_run(const client_server *server, const client_ask *ask, const atomic_bool *stop,
+                client_answer *answer);
 // Memory for answers to `ask`, and its end.
 bool client_answer_open(const client_ask *ask, client_answer *answer);
 void client_answer_close(client_answer *answer);

@@ -22,8 +22,8 @@ uint64_t workload_pool_bytes(const engine_settings *settings, int layers, int kv
     tensor_type type = TENSOR_F16; // engine_open refuses an unknown one by name
     (void)engine_kv_type_of(settings->kv_type, &type, NULL);
     // The 8-bit types keep a scale of 2 bytes for each head of a token.
-    int64_t head_bytes = tensor_block_bytes(type) > 0 ? head_size * tensor_block_bytes(type) :
-                                                        head_size + 2;
+    int64_t head_bytes =
+        tensor_block_bytes(type) > 0 ? head_size * tensor_block_bytes(type) : head_size + 2;
     return (uint64_t)(pages * settings->page_tokens * 2 * layers * kv_heads * head_bytes);
 }
 

@@ -320,10 +320,10 @@ cpu_operation *cpu_queue_add(backend_queue *q,
                              void (*run)(cpu_operation *, backend *, int, int, int, int),
                              int units);
 
-// The next piece of `total` units: an equal share of what is left, so that the last pieces are small
-// (guided self-scheduling: Polychronopoulos and Kuck, 1987). Smaller shares would balance better
-// but cost more: every piece begins with weights that nothing has fetched ahead, and takes a word
-// that another core wrote last. False when all are taken. Any thread of a run.
+// The next piece of `total` units: an equal share of what is left, so that the last pieces are
+// small (guided self-scheduling: Polychronopoulos and Kuck, 1987). Smaller shares would balance
+// better but cost more: every piece begins with weights that nothing has fetched ahead, and takes a
+// word that another core wrote last. False when all are taken. Any thread of a run.
 bool cpu_take(_Atomic int32_t *taken, int total, int threads, int piece_max, int *first, int *last);
 
 // ---- linear ---------------------------------------------------------------------------------

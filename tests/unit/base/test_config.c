@@ -365,10 +365,12 @@ static void live_keys_of_a_group_are_taken_again_where_it_is_the_same_group(void
     open_defaults(&s);
     const char *text = "backends = ({ name = \"a\"; }, { name = \"b\"; hosts = [\"x\"]; });";
     assert_int_equal(config_load_text(&program, &s, "f", text, &failure), STATUS_OK);
-    text = "backends = ({ name = \"a\"; weight = 4; }, { name = \"b\"; hosts = [\"x\"]; weight = 5; });"
+    text = "backends = ({ name = \"a\"; weight = 4; }, { name = \"b\"; hosts = [\"x\"]; weight = "
+           "5; });"
            "http: { port = 4; };";
     assert_int_equal(read_again(&s, path, text), STATUS_OK);
-    assert_string_equal(changed_keys, "http.port kept. backends[0].weight taken. backends[1].weight taken. ");
+    assert_string_equal(changed_keys,
+                        "http.port kept. backends[0].weight taken. backends[1].weight taken. ");
     assert_int_equal(backend(&s, 0)->weight, 4);
     assert_int_equal(backend(&s, 1)->weight, 5);
     assert_string_equal(backend(&s, 1)->hosts.items[0], "x");
@@ -379,7 +381,8 @@ static void live_keys_of_a_group_are_taken_again_where_it_is_the_same_group(void
     assert_int_equal(backend(&s, 0)->weight, 6);
     assert_int_equal(backend(&s, 1)->weight, 5);
     assert_string_equal(backend(&s, 1)->name, "b");
-    assert_int_equal(read_again(&s, path, "backends = ({ name = \"a\"; weight = 8; });"), STATUS_OK);
+    assert_int_equal(read_again(&s, path, "backends = ({ name = \"a\"; weight = 8; });"),
+                     STATUS_OK);
     assert_string_equal(changed_keys, "http.port kept. backends[0].weight taken. backends kept. ");
     assert_int_equal(s.backends.count, 2);
     assert_int_equal(backend(&s, 0)->weight, 8);
@@ -401,8 +404,9 @@ static void a_list_of_groups_is_read_from_files_and_set(void **state)
     assert_int_equal(backend(&s, 0)->hosts.count, 2);
     assert_int_equal(backend(&s, 1)->weight, 1); // every group has the defaults
     // The list is replaced as a whole.
-    assert_int_equal(config_set(&program, &s, "backends", "({ name = \"b\"; weight = 7; })", &failure),
-                     STATUS_OK);
+    assert_int_equal(
+        config_set(&program, &s, "backends", "({ name = \"b\"; weight = 7; })", &failure),
+        STATUS_OK);
     assert_int_equal(s.backends.count, 1);
     assert_int_equal(backend(&s, 0)->weight, 7);
     config_close(&program, &s);

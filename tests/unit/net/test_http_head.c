@@ -146,7 +146,8 @@ static const struct {
 static void an_empty_field_is_not_a_missing_one(void **state)
 {
     (void)state;
-    const char text[] = "GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: \r\nX-Forwarded-For: 192.0.2.7\r\n\r\n";
+    const char text[] =
+        "GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: \r\nX-Forwarded-For: 192.0.2.7\r\n\r\n";
     http_head head = { 0 };
     http_refusal refusal = { 0 };
     assert_true(http_head_parse(text, strlen(text), &head, &refusal));

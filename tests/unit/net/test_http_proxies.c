@@ -56,10 +56,30 @@ static void what_is_no_network_is_named(void **state)
 {
     (void)state;
     static const char *const wrong[] = {
-        "", "proxy.example", "10.0.0", "10.0.0.0.0", "010.0.0.1", "10.0.0.1 ", " 10.0.0.1", "10.0.0.0/", "10.0.0.0/33",
-        "10.0.0.0/-1", "10.0.0.0/8x", "10.0.0.0/8/8", "10.0.0.0/0008", "10.0.0.0/99999999999999999999", "10.0.0.1/8", "/8",
-        "[::1]", "::1/129", "2001:db8::1/32", "fe80::1%eth0", "*", "10.0.0.1:80",
-        "1111:2222:3333:4444:5555:6666:7777:8888:9999:aaaa:bbbb:cccc:dddd:eeee:ffff", "2001:db8::/32\n",
+        "",
+        "proxy.example",
+        "10.0.0",
+        "10.0.0.0.0",
+        "010.0.0.1",
+        "10.0.0.1 ",
+        " 10.0.0.1",
+        "10.0.0.0/",
+        "10.0.0.0/33",
+        "10.0.0.0/-1",
+        "10.0.0.0/8x",
+        "10.0.0.0/8/8",
+        "10.0.0.0/0008",
+        "10.0.0.0/99999999999999999999",
+        "10.0.0.1/8",
+        "/8",
+        "[::1]",
+        "::1/129",
+        "2001:db8::1/32",
+        "fe80::1%eth0",
+        "*",
+        "10.0.0.1:80",
+        "1111:2222:3333:4444:5555:6666:7777:8888:9999:aaaa:bbbb:cccc:dddd:eeee:ffff",
+        "2001:db8::/32\n",
     };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         http_proxies p;
@@ -115,10 +135,14 @@ static void the_rightmost_address_that_is_not_trusted_is_the_client(void **state
     expect_client("10.0.0.1", "X-Forwarded-For: 192.0.2.7, 10.0.0.2 ,\t10.0.0.3\r\n", "192.0.2.7");
     // What the client itself wrote stands left of it.
     expect_client("10.0.0.1", "X-Forwarded-For: 1.1.1.1, 192.0.2.7\r\n", "192.0.2.7");
-    expect_client("10.0.0.1", "X-Forwarded-For: 10.9.9.9, 127.0.0.1, 192.0.2.7, 10.0.0.2\r\n", "192.0.2.7");
+    expect_client("10.0.0.1", "X-Forwarded-For: 10.9.9.9, 127.0.0.1, 192.0.2.7, 10.0.0.2\r\n",
+                  "192.0.2.7");
     // Several fields are one list.
-    expect_client("10.0.0.1", "X-Forwarded-For: 1.1.1.1\r\nX-Forwarded-For: 192.0.2.7\r\n", "192.0.2.7");
-    expect_client("10.0.0.1", "X-Forwarded-For: 192.0.2.7\r\nA: b\r\nX-Forwarded-For: 10.0.0.2, 10.0.0.3\r\n", "192.0.2.7");
+    expect_client("10.0.0.1", "X-Forwarded-For: 1.1.1.1\r\nX-Forwarded-For: 192.0.2.7\r\n",
+                  "192.0.2.7");
+    expect_client("10.0.0.1",
+                  "X-Forwarded-For: 192.0.2.7\r\nA: b\r\nX-Forwarded-For: 10.0.0.2, 10.0.0.3\r\n",
+                  "192.0.2.7");
     // All of them are proxies: the first.
     expect_client("10.0.0.1", "X-Forwarded-For: 10.0.0.9, 10.0.0.2\r\n", "10.0.0.9");
     expect_client("10.0.0.1", "", "10.0.0.1");
@@ -136,16 +160,40 @@ static void from_anyone_else_nothing_is_believed(void **state)
     expect_client("127.0.0.1", "X-Forwarded-For: 10.0.0.2\r\n", "127.0.0.1");
     expect_client("2600::1", "X-Forwarded-For: 2001:db8::1, 10.0.0.2\r\n", "2600::1");
     expect_client("10.0.0.1", "X-Forwarded-For: 192.0.2.7, 198.51.100.1\r\n", "198.51.100.1");
-    expect_client("10.0.0.1", "X-Real-IP: 192.0.2.7\r\nForwarded: for=192.0.2.7\r\nX-Forwarded: 192.0.2.7\r\n", "10.0.0.1");
+    expect_client("10.0.0.1",
+                  "X-Real-IP: 192.0.2.7\r\nForwarded: for=192.0.2.7\r\nX-Forwarded: 192.0.2.7\r\n",
+                  "10.0.0.1");
 }
 
 static void what_is_no_address_ends_the_search(void **state)
 {
     (void)state;
     static const char *const hostile[] = {
-        "unknown", "_hidden", "localhost", "192.0.2.7;", "192.0.2", "192.0.2.7.8", "0x7f000001", "3232235777", "192.000.2.7",
-        "192.0.2.7:", "192.0.2.7:99999", "192.0.2.7:port", "[2600::7", "2600::7]", "[192.0.2.7]x", "\"192.0.2.7\"", "fe80::1%1",
-        "192.0.2.7 192.0.2.8", "..", ":", "::::", "[]:80", "%00", "\xc3\xa9", "",
+        "unknown",
+        "_hidden",
+        "localhost",
+        "192.0.2.7;",
+        "192.0.2",
+        "192.0.2.7.8",
+        "0x7f000001",
+        "3232235777",
+        "192.000.2.7",
+        "192.0.2.7:",
+        "192.0.2.7:99999",
+        "192.0.2.7:port",
+        "[2600::7",
+        "2600::7]",
+        "[192.0.2.7]x",
+        "\"192.0.2.7\"",
+        "fe80::1%1",
+        "192.0.2.7 192.0.2.8",
+        "..",
+        ":",
+        "::::",
+        "[]:80",
+        "%00",
+        "\xc3\xa9",
+        "",
     };
     for (size_t i = 0; i < sizeof hostile / sizeof *hostile; i++) {
         char fields[256];
@@ -200,9 +248,11 @@ static void clients_are_told_apart_behind_a_proxy(void **state)
 {
     (void)state;
     buffer answer = { 0 };
-    expect_status("GET /hello HTTP/1.1\r\n" REST "X-Forwarded-For: 1.1.1.1, 192.0.2.7\r\n\r\n", 200, &answer);
+    expect_status("GET /hello HTTP/1.1\r\n" REST "X-Forwarded-For: 1.1.1.1, 192.0.2.7\r\n\r\n", 200,
+                  &answer);
     assert_answered("192.0.2.7");
-    expect_status("GET /hello HTTP/1.1\r\n" REST "X-Forwarded-For: 2600:0:0:1::7\r\n\r\n", 200, &answer);
+    expect_status("GET /hello HTTP/1.1\r\n" REST "X-Forwarded-For: 2600:0:0:1::7\r\n\r\n", 200,
+                  &answer);
     assert_answered("2600:0:0:1::/64");
     expect_status("GET /hello HTTP/1.1\r\n" REST "\r\n", 200, &answer);
     assert_answered("127.0.0.1");
@@ -220,14 +270,18 @@ static void the_limit_of_an_address_is_the_clients(void **state)
     int begun = atomic_load(&closes);
     for (int i = 0; i < 25; i++) {
         open[i] = client_open();
-        client_send(open[i], i < 20 ? "GET /never HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: 192.0.2.7\r\n\r\n"
-                                    : "GET /never HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: 192.0.2.8\r\n\r\n");
+        client_send(open[i],
+                    i < 20
+                        ? "GET /never HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: 192.0.2.7\r\n\r\n"
+                        : "GET /never HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: 192.0.2.8\r\n\r\n");
     }
     clock_sleep_us(200000);
-    expect_status("GET /hello HTTP/1.1\r\n" REST "X-Forwarded-For: 192.0.2.7\r\n\r\n", 503, &answer);
+    expect_status("GET /hello HTTP/1.1\r\n" REST "X-Forwarded-For: 192.0.2.7\r\n\r\n", 503,
+                  &answer);
     assert_non_null(strstr(answer.data, "there are too many requests of this address"));
     assert_non_null(strstr(answer.data, "Retry-After: 1\r\n"));
-    expect_status("GET /hello HTTP/1.1\r\n" REST "X-Forwarded-For: 192.0.2.9\r\n\r\n", 200, &answer);
+    expect_status("GET /hello HTTP/1.1\r\n" REST "X-Forwarded-For: 192.0.2.9\r\n\r\n", 200,
+                  &answer);
     // A refusal leaves the proxy's connection open: others use it.
     int proxy = client_open();
     client_send(proxy, "GET /hello HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: 192.0.2.7\r\n\r\n");
@@ -239,7 +293,8 @@ static void the_limit_of_an_address_is_the_clients(void **state)
     for (int i = 0; i < 25; i++)
         close(open[i]);
     wait_for(&closes, begun + 25);
-    expect_status("GET /hello HTTP/1.1\r\n" REST "X-Forwarded-For: 192.0.2.7\r\n\r\n", 200, &answer);
+    expect_status("GET /hello HTTP/1.1\r\n" REST "X-Forwarded-For: 192.0.2.7\r\n\r\n", 200,
+                  &answer);
     buffer_close(&answer);
 }
 

@@ -176,8 +176,9 @@ static void b077_a_first_token_that_ends_it_is_not_handed_over(void **state)
     end();
 }
 
-// Asks for an answer of 140 tokens and has it moved to `target` behind the first `moment` of them. False: the order came when
-// the answer was over or too far ahead of what was seen of it, as happens where this process does not run for a while.
+// Asks for an answer of 140 tokens and has it moved to `target` behind the first `moment` of them.
+// False: the order came when the answer was over or too far ahead of what was seen of it, as
+// happens where this process does not run for a while.
 static bool moved(uint64_t number, int moment, fake_worker *target, const fake_answer *truth)
 {
     fake_ticket t;
@@ -191,7 +192,8 @@ static bool moved(uint64_t number, int moment, fake_worker *target, const fake_a
     assert_true(fake_answer_wait(router, &a, number, patience_ms));
     assert_same(&a, truth);
     if (!a.handed_over)
-        fake_worker_cancel(target, number, 1); // as a router does; its seat waits for pages that nobody sends
+        fake_worker_cancel(target, number,
+                           1); // as a router does; its seat waits for pages that nobody sends
     both_idle();
     assert_true(fake_worker_idle(router, target, patience_ms));
     assert_int_equal(fake_worker_beat(target)->prefill_tokens, 0);

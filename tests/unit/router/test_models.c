@@ -137,7 +137,8 @@ static void versions_are_read_again_for_every_model(void **state)
     error failure = { 0 };
     models m = { 0 };
     config_strings none = { 0 };
-    char *a[] = { (char *)A ":1" }, *b[] = { (char *)A ":0", (char *)B ":3" }, *bad[] = { (char *)"x" };
+    char *a[] = { (char *)A ":1" }, *b[] = { (char *)A ":0", (char *)B ":3" },
+         *bad[] = { (char *)"x" };
     config_strings of_a = { 1, a }, of_b = { 2, b }, of_bad = { 1, bad };
     model_settings rows[2], fresh_rows[2];
     router_settings s = settings_of(rows, &none, &none), fresh;
@@ -161,8 +162,8 @@ static void versions_are_read_again_for_every_model(void **state)
     rows[1].versions = of_b;
     models_versions_take(&m);
     assert_int_equal(m.items[0].versions.count, 1);
-    assert_true(hash128_equal(m.items[0].versions.items[0].weights,
-                              m.items[0].prompt.identity.weights));
+    assert_true(
+        hash128_equal(m.items[0].versions.items[0].weights, m.items[0].prompt.identity.weights));
     assert_int_equal(m.items[1].versions.count, 2);
     assert_ptr_equal(models_of_weights(&m, (hash128){ 11, 2 }), &m.items[1]);
     models_close(&m);

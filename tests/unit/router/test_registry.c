@@ -164,9 +164,9 @@ static void *peer_ask(void *context)
     request.body_case = PENSTOCK__CONTROL_REQUEST__BODY_REGISTER;
     request.register_ = &r;
     message_pack(&request.base, &question);
-    assert_int_equal(
-        mailbox_request(registry_url(workers), buffer_slice(&question), 20000000, &answer, &failure),
-        STATUS_OK);
+    assert_int_equal(mailbox_request(registry_url(workers), buffer_slice(&question), 20000000,
+                                     &answer, &failure),
+                     STATUS_OK);
     assert_int_equal(message_unpack_control_reply(buffer_slice(&answer), &reply, &failure),
                      STATUS_OK);
     p->accepted = reply->accepted;

@@ -325,8 +325,8 @@ static void the_reference_schemas_accept_nothing_invalid(void **state)
         json_decref(row);
     }
     buffer_close(&bytes);
-    print_message("%d schemas, %d valid instances accepted, %d not written\n", t.schemas, t.accepted,
-                  t.not_written);
+    print_message("%d schemas, %d valid instances accepted, %d not written\n", t.schemas,
+                  t.accepted, t.not_written);
     assert_int_equal(t.wrong, 0);
     assert_in_range(t.schemas, 80, INT32_MAX);
     assert_in_range(t.not_written, 0, VALID_NOT_WRITTEN);

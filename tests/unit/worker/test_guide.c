@@ -50,7 +50,8 @@ static guide *take(guides *g, int number, int words)
     buffer source = { 0 };
     buffer_printf(&source, "choice\n[\"number %d\"", number);
     for (int i = 0; i < words; i++)
-        buffer_printf(&source, ",\"%04x%04x\"", (unsigned)(i * 40503 + number) & 0xffff, (unsigned)i);
+        buffer_printf(&source, ",\"%04x%04x\"", (unsigned)(i * 40503 + number) & 0xffff,
+                      (unsigned)i);
     buffer_append_text(&source, "]");
     guide *use = guides_take(g, buffer_slice(&source));
     buffer_close(&source);
