@@ -92,8 +92,9 @@ def b070_whole_prompts_that_are_known():
 
 
 def b077_the_first_token_already_ends_the_request():
-    prompt = text(3, 20)  # one chunk: pages of an earlier one may be on their way before the end is known
-    with Split() as cluster:
+    # One chunk and no known prefix: pages that are whole before the last chunk may be on their way before the end is known.
+    prompt = text(3, 20)
+    with Split(engine=["engine.prefix_reuse=false"]) as cluster:
         sent = cluster.sum("prefill", "handoff_bytes")
         ends = {"max_tokens": dict(max_tokens=1), "eos": dict(logit_bias={str(EOS): 100}, ignore_eos=False),
                 "stop id": dict(logit_bias={"77": 100}, stop_token_ids=[77])}
