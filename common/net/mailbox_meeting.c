@@ -237,6 +237,8 @@ status mailbox_meeting_listen(const char *url, mailbox_met *met, void *owner,
         code = mailbox_secure_stream_listener(m->listener, url);
     if (code == 0 && tcp)
         code = nng_stream_listener_set_bool(m->listener, NNG_OPT_TCP_KEEPALIVE, true);
+    if (code == 0 && tcp)
+        code = nng_stream_listener_set_bool(m->listener, NNG_OPT_TCP_NODELAY, true);
     if (code == 0)
         code = nng_stream_listener_listen(m->listener);
     if (code != 0) {
@@ -265,6 +267,8 @@ status mailbox_meeting_dial(const char *url, const char *peer_name, mailbox_met 
         code = mailbox_secure_stream_dialer(m->dialer, url, peer_name);
     if (code == 0 && wire_kind_of(url) == WIRE_TCP)
         code = nng_stream_dialer_set_bool(m->dialer, NNG_OPT_TCP_KEEPALIVE, true);
+    if (code == 0 && wire_kind_of(url) == WIRE_TCP)
+        code = nng_stream_dialer_set_bool(m->dialer, NNG_OPT_TCP_NODELAY, true);
     if (code != 0) {
         mailbox_meeting_close(m);
         return mailbox_failed(failure, url, "dial", code);
