@@ -10,12 +10,12 @@
 #define CONFIG_TEXT_MAX ((size_t)1 << 20)
 
 typedef union config_value {
+    config_strings strings; // the largest comes first: { 0 } is only sure to clear this one
     bool boolean;
     int64_t integer; // INT; DURATION in microseconds
     double real;
     uint64_t bytes;
     char *text;
-    config_strings strings;
 } config_value;
 
 // The key called `name` and its field in `settings`; NULL where there is none.
