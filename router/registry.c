@@ -194,10 +194,8 @@ static void own_absence_forgive(registry *r, uint64_t now)
     uint64_t due = r->checked_us + CHECK_US;
     if (now < due + CHECK_US)
         return;
-    for (size_t i = 0; i < r->count; i++) {
-        uint64_t heard = r->workers[i]->heard_us + (now - due);
-        r->workers[i]->heard_us = heard < now ? heard : now;
-    }
+    for (size_t i = 0; i < r->count; i++)
+        r->workers[i]->heard_us = clock_forgive(r->workers[i]->heard_us, now - due, now);
 }
 
 static void on_check_time(void *context)

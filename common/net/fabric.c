@@ -231,14 +231,15 @@ uint64_t fabric_now_us(const fabric *f)
 
 // A process that was stopped, or a thread that did not get the processor, must not take its own
 // silence for that of its peers: what was lost is added to everything that is being measured.
-static void forgive_own_absence(fabric *f, uint64_t absent_us)
+static void forgive_own_absence(fabric *f, uint64_t absent_us, uint64_t now_us)
 {
     if (absent_us < (uint64_t)f->settings.suspect_us / 4)
         return;
     for (uint32_t i = 0; i < f->settings.peers_max; i++) {
-        f->peers[i].heard_us += absent_us;
-        if (f->peers[i].owed_since_us)
-            f->peers[i].owed_since_us += absent_us;
+        fabric_endpoint *e = &f->peers[i];
+        e->heard_us = clock_forgive(e->heard_us, absent_us, now_us);
+        if (e->owed_since_us)
+            e->owed_since_us = clock_forgive(e->owed_since_us, absent_us, now_us);
     }
 }
 
@@ -286,14 +287,14 @@ static void rest(fabric *f, int64_t timeout_us)
     CHECK(ready >= 0 || errno == EINTR);
     uint64_t slept_us = clock_now_us() - before_us;
     if (slept_us > (uint64_t)timeout_us)
-        forgive_own_absence(f, slept_us - (uint64_t)timeout_us);
+        forgive_own_absence(f, slept_us - (uint64_t)timeout_us, before_us + slept_us);
 }
 
 void fabric_turn(fabric *f, int64_t timeout_us)
 {
     f->now_us = clock_now_us();
     f->handled = false;
-    forgive_own_absence(f, f->now_us - f->turn_end_us);
+    forgive_own_absence(f, f->now_us - f->turn_end_us, f->now_us);
     bool idle = progress(f);
     fabric_accept_all(f);
     fabric_advance_peers(f);

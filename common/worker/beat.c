@@ -130,10 +130,8 @@ static void rest(worker *w, uint64_t duration_us)
     uint64_t due_us = clock_now_us() + duration_us;
     worker_sleep(w, duration_us);
     uint64_t now_us = clock_now_us();
-    if (now_us > due_us + TICK_US) {
-        uint64_t progress_us = w->progress_us + (now_us - due_us);
-        w->progress_us = progress_us < now_us ? progress_us : now_us;
-    }
+    if (now_us > due_us + TICK_US)
+        w->progress_us = clock_forgive(w->progress_us, now_us - due_us, now_us);
 }
 
 void *worker_beat_main(void *argument)
