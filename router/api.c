@@ -1,4 +1,5 @@
 // The routes of the API, and the table of all routes.
+#include "base/utf8.h"
 #include "router/admin.h"
 #include "router/call.h"
 #include "router/status_api.h"
@@ -44,7 +45,7 @@ static void handle_unserved(http_request *http, void *context)
     snprintf(message, sizeof message,
              "%.*s is not served here; this server has /v1/chat/completions, /v1/completions, "
              "/v1/messages, /v1/models, /tokenize and /detokenize",
-             (int)(path.size < 60 ? path.size : 60), path.data);
+             utf8_fit(path.data, path.size < 60 ? path.size : 60), path.data);
     http_respond_error(http, 501, "not_supported_error", NULL, "endpoint_not_supported", message);
 }
 

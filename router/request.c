@@ -120,7 +120,7 @@ static status model_unknown(const request_rules *rules, slice name, error *failu
 {
     buffer names = { .limit = 400 };
     models_list_names(rules->models, rules->hidden, &names);
-    int shown = utf8_fit(name.data, 100);
+    int shown = utf8_fit(name.data, name.size < 100 ? name.size : 100); // it may be missing
     if (rules->hidden)
         error_set(failure, STATUS_NOT_FOUND, "model",
                   "The model \"%.*s\" does not exist for this API key. It may use %s.", shown,

@@ -448,6 +448,26 @@ static void chat_without_a_template_is_refused_and_completions_work(void **state
     assert_non_null(strstr(failure.text, "model m has no chat template"));
 }
 
+// Whose key may use none of the models is told so, also where no model needs to be named.
+static void a_question_of_whom_all_models_are_hidden_from_is_refused(void **state)
+{
+    (void)state;
+    static const char *const bodies[] = { "{\"prompt\":\"a\"}",
+                                          "{\"model\":\"m\",\"prompt\":\"a\"}" };
+    request_rules rules = { .models = &fixture_models,
+                            .settings = &fixture_settings,
+                            .hidden = ~(model_set)0 };
+    for (size_t i = 0; i < 2; i++) {
+        request r = { 0 };
+        error failure = { 0 };
+        assert_int_equal(request_parse(&rules, REQUEST_TOKENIZE, slice_of(bodies[i]),
+                                       &fixture_encoders, &r, &failure),
+                         STATUS_NOT_FOUND);
+        assert_string_equal(failure.param, "model");
+        assert_non_null(strstr(failure.text, "It may use none."));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -461,6 +481,7 @@ int main(void)
         cmocka_unit_test(b031_text_behind_a_nul_counts),
         cmocka_unit_test(chat_without_a_template_is_refused_and_completions_work),
         cmocka_unit_test(b060_borders_of_sampling_are_taken_or_refused_by_name),
+        cmocka_unit_test(a_question_of_whom_all_models_are_hidden_from_is_refused),
     };
     return cmocka_run_group_tests(tests, fixture_open, fixture_close);
 }
