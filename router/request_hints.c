@@ -151,9 +151,10 @@ status request_part_check(request_part part, const char *field, json_t *object, 
     for (size_t i = 0; result == STATUS_OK && i < sizeof hints / sizeof *hints; i++) {
         char name[160];
         json_t *value = hints[i].part == part ? request_member(object, hints[i].name) : NULL;
+        if (!value)
+            continue;
         snprintf(name, sizeof name, "%s%s%s", field, field[0] ? "." : "", hints[i].name);
-        if (value)
-            result = hint_check(name, value, hints[i].type, failure);
+        result = hint_check(name, value, hints[i].type, failure);
     }
     return result;
 }
