@@ -423,6 +423,7 @@ void dispatcher_on_tick(void *context)
     // An end may end others too (room for the queue, and what follows from it): then begin again.
     for (call *c = d->calls; c;)
         c = call_tick(c, now) ? d->calls : c->next;
+    CHECK(!d->walk);
     for (exchange *x = d->all; x; x = d->walk) {
         d->walk = x->all_next;
         exchange_tick(d, x, now);

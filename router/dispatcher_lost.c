@@ -7,6 +7,7 @@ static void requests_leave(dispatcher *d, const registry_worker *w, const error 
 {
     bool pumping = d->pumping;
     d->pumping = true;
+    CHECK(!d->walk);
     for (exchange *x = d->all; x; x = d->walk) {
         bool decode = x->decode.serial == w->serial, prefill = x->prefill.serial == w->serial;
         d->walk = x->all_next;

@@ -28,7 +28,8 @@ struct dispatcher {
     http_timer *tick;
     call *calls;
     exchange *all;
-    exchange *walk;  // the next one of a walk over all of them; follows where that one leaves
+    exchange *walk;  // the next one of a walk over all of them, which follows where that one
+                     // leaves; NULL: no walk, for one within another would cut that short
     exchange *fresh; // with tokens that their clients have not got yet
     exchange *buckets[EXCHANGE_BUCKETS];
     dispatcher_line lines[MODELS_MAX]; // by served_model.index
