@@ -10,6 +10,7 @@
 #include <netinet/in.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -280,6 +281,38 @@ static void a_pair_meets_on_its_own_machine(void **state)
     }
 }
 
+// Tokens are small and come one by one: none waits until the peer has acknowledged the one before.
+static bool met_at_once(void *owner, nng_stream *stream)
+{
+    bool at_once = false;
+    assert_int_equal(nng_stream_get_bool(stream, NNG_OPT_TCP_NODELAY, &at_once), 0);
+    atomic_store((atomic_int *)owner, at_once ? 1 : -1);
+    return false;
+}
+
+static void no_message_waits_for_an_acknowledgement(void **state)
+{
+    (void)state;
+    atomic_int listening = 0, dialling = 0;
+    mailbox_meeting *host, *visitor;
+    char url[MAILBOX_URL_MAX];
+    error failure;
+    assert_int_equal(
+        mailbox_meeting_listen("tcp://127.0.0.1:0", met_at_once, &listening, url, &host, &failure),
+        STATUS_OK);
+    assert_int_equal(mailbox_meeting_dial(url, NULL, met_at_once, &dialling, &visitor, &failure),
+                     STATUS_OK);
+    mailbox_meeting_begin(host);
+    mailbox_meeting_begin(visitor);
+    uint64_t end_us = clock_now_us() + (uint64_t)patience_us;
+    while ((!listening || !dialling) && clock_now_us() < end_us)
+        clock_sleep_us(1000);
+    mailbox_meeting_close(visitor);
+    mailbox_meeting_close(host);
+    assert_int_equal(listening, 1);
+    assert_int_equal(dialling, 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -290,6 +323,7 @@ int main(void)
         cmocka_unit_test(a_message_above_the_limit_ends_the_connection),
         cmocka_unit_test(strangers_keep_nobody_out),
         cmocka_unit_test(a_pair_meets_on_its_own_machine),
+        cmocka_unit_test(no_message_waits_for_an_acknowledgement),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
