@@ -2,10 +2,9 @@
 //
 // Rules that hold for every slot
 // - Operations only enqueue on a queue. They read their array arguments when they run, not when
-// they
-//   are called, so whatever changes from step to step (tokens, positions, page tables, lengths)
-//   lies in memory of the backend and stays untouched until an event behind the operation is done.
-//   A backend may run an operation at once; no caller may rely on it.
+//   they are called, so whatever changes from step to step (tokens, positions, page tables,
+//   lengths) lies in memory of the backend and stays untouched until an event behind the operation
+//   is done. A backend may run an operation at once; no caller may rely on it.
 // - No operation allocates after its objects were opened, and none blocks, except `queue_wait`,
 //   `activation_read`, `activation_write` and the open/close slots.
 // - Shapes are checked by CHECK: a wrong shape is a programmer's error. Nothing may alias unless a
@@ -15,7 +14,7 @@
 //   the split of work or the thread count. So on the CPU every result is equal bit for bit however
 //   it was batched; on CUDA in deterministic mode.
 // - One thread (the step thread of a worker) calls a backend; the backend has compute threads of
-// its own.
+//   its own.
 //
 // The numeric recipe (a softmax over each split of 128 tokens at absolute positions, splits merged
 // in ascending order, own exp, int8 activations with one scale per 32 inputs, integer sums inside a
