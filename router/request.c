@@ -35,7 +35,8 @@ const char *request_type_name(const json_t *value)
 
 slice request_text(const json_t *string)
 {
-    return (slice){ json_string_value(string), json_string_length(string) };
+    return json_is_string(string) ? (slice){ json_string_value(string), json_string_length(string) }
+                                  : SLICE("");
 }
 
 status request_must_be(const char *field, const json_t *value, const char *right, error *failure)
@@ -120,7 +121,7 @@ static status model_unknown(const request_rules *rules, slice name, error *failu
 {
     buffer names = { .limit = 400 };
     models_list_names(rules->models, rules->hidden, &names);
-    int shown = utf8_fit(name.data, name.size < 100 ? name.size : 100); // it may be missing
+    int shown = utf8_fit(name.data, name.size < 100 ? name.size : 100);
     if (rules->hidden)
         error_set(failure, STATUS_NOT_FOUND, "model",
                   "The model \"%.*s\" does not exist for this API key. It may use %s.", shown,

@@ -224,10 +224,10 @@ const char *request_drafter_name(uint8_t drafter)
 static status drafter_parse(json_t *body, request *r, error *failure)
 {
     json_t *value = request_member(body, "speculate");
-    slice name = { json_string_value(value), json_string_length(value) };
-    if (!value || (name.data && slice_equal(name, SLICE("auto"))))
+    slice name = request_text(value);
+    if (!value || slice_equal(name, SLICE("auto")))
         return STATUS_OK;
-    for (size_t i = 1; name.data && i < DRAFTERS; i++)
+    for (size_t i = 1; i < DRAFTERS; i++)
         if (slice_equal(name, slice_of(drafter_names[i]))) {
             r->drafter = (uint8_t)i;
             return STATUS_OK;
@@ -235,8 +235,8 @@ static status drafter_parse(json_t *body, request *r, error *failure)
     return error_set(failure, STATUS_INVALID, "speculate",
                      "speculate is %s%.*s; right is \"auto\", \"off\", \"ngram\", \"suffix\" or "
                      "\"model\"",
-                     name.data ? "" : request_type_name(value),
-                     utf8_fit(name.data ? name.data : "", 40), name.data ? name.data : "");
+                     json_is_string(value) ? "" : request_type_name(value), utf8_fit(name.data, 40),
+                     name.data);
 }
 
 static status seed_parse(json_t *body, request *r, error *failure)

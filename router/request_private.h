@@ -8,7 +8,9 @@
 json_t *request_member(json_t *body, const char *name);
 // "a string", "an array", ...
 const char *request_type_name(const json_t *value);
-slice request_text(const json_t *string); // lives as long as it
+// The text of a string, which lives as long as it; empty, but never NULL, of any other value and of
+// one that is missing (NULL).
+slice request_text(const json_t *string);
 // The sentence of a value of the wrong type, or of one that is missing (NULL): STATUS_INVALID.
 status request_must_be(const char *field, const json_t *value, const char *right, error *failure);
 // The same of a member of the object `field` that is no string.
