@@ -483,7 +483,7 @@ bool call_tick(call *c, uint64_t now)
         call_fail(c, 504, "deadline", "the request was not answered in time");
         return true;
     }
-    if (c->http && c->request.stream && now - c->written_us >= silence_us)
+    if (c->http && c->request.stream && now >= c->written_us + silence_us)
         comment_write(c);
     return false;
 }

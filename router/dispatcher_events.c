@@ -79,7 +79,7 @@ void dispatcher_retry(dispatcher *d, exchange *x, const char *reason, uint64_t c
         return;
     }
     x->alone = x->deaths + 1 >= (uint64_t)d->router->settings->poison_deaths;
-    if (now - x->failing_since_us >= (uint64_t)d->router->settings->retry_budget_us) {
+    if (now >= x->failing_since_us + (uint64_t)d->router->settings->retry_budget_us) {
         give_up(x);
         return;
     }
@@ -399,18 +399,18 @@ void dispatcher_on_changed(void *context)
 
 // ---- time -------------------------------------------------------------------------------------
 
-// It may end by it.
+// It may end by it. What the tick has brought about so far is later than its `now`.
 static void exchange_tick(dispatcher *d, exchange *x, uint64_t now)
 {
     const router_settings *settings = d->router->settings;
     if (x->state == EXCHANGE_WAITING && x->failing_since_us &&
-        now - x->failing_since_us >= (uint64_t)settings->retry_budget_us) {
+        now >= x->failing_since_us + (uint64_t)settings->retry_budget_us) {
         give_up(x);
         return;
     }
     registry_worker *w =
         x->early.size > 0 ? registry_find(d->router->registry, x->decode.serial) : NULL;
-    if (w && x->state == EXCHANGE_RUNNING && now - x->early_since_us >= EARLY_MAX_US)
+    if (w && x->state == EXCHANGE_RUNNING && now >= x->early_since_us + EARLY_MAX_US)
         gap_retry(d, x, w, STREAM_GAP);
 }
 

@@ -164,7 +164,9 @@ static bool known_full(round *r, const policy_ask *ask)
 static void room_keep(round *r, const exchange *x, const policy_ask *ask)
 {
     size_t decode, prefill;
-    bool impatient = r->now - x->call->queued_us >= (uint64_t)r->d->router->settings->patience_us;
+    // One that has come within the round is later than its `now`.
+    uint64_t patience_us = (uint64_t)r->d->router->settings->patience_us;
+    bool impatient = r->now >= x->call->queued_us + patience_us;
     if (r->kept || !(impatient || x->alone))
         return;
     policy_reserve(&r->view, ask, &decode, &prefill);
