@@ -241,6 +241,7 @@ static void transfer(station *s, job *j, const handoff_event *event)
         break;
     case HANDOFF_SEAT_OVER:
         CHECK(j->recompute); // every other stopped seat is of an ending job
+        j->recompute = j->stopping = j->transfer_failed = false; // it may move yet
         compute(s, j);
         break;
     default:
