@@ -147,9 +147,12 @@ typedef struct term {
     const json_t *json; // identity is the pointer
 } term;
 typedef struct terms {
-    term *list; // ascending, without repetition
+    term *list; // without repetition, in the order of the source: it orders the properties
     int32_t count;
 } terms;
+bool terms_hold(const terms *list, const term *x);
+// Those of `a`, then those of `b` that are not among them. Never ordered by address: the same
+// source must be the same language in every process.
 terms terms_join(grammar_task *t, terms a, terms b);
 terms terms_of(grammar_task *t, term_kind kind, const json_t *json);
 

@@ -110,11 +110,14 @@ int32_t program_text(grammar_task *t, const shape_text *text, int32_t next)
     return program_add(t, NODE_TEXT, next, automaton_index(t, text->automaton), 0);
 }
 
-static bool terms_equal(const terms *a, const terms *b)
+// As sets: recursion must come back to rules that are known, whatever joined their terms.
+static bool terms_equal(grammar_task *t, const terms *a, const terms *b)
 {
     bool same = a->count == b->count;
-    for (int32_t i = 0; same && i < a->count; i++)
-        same = a->list[i].json == b->list[i].json && a->list[i].kind == b->list[i].kind;
+    for (int32_t i = 0; same && i < a->count; i++) {
+        grammar_work(t, (uint64_t)b->count / 8);
+        same = terms_hold(b, &a->list[i]);
+    }
     return same;
 }
 
@@ -124,7 +127,7 @@ int32_t program_value(grammar_task *t, terms value, int32_t next)
     size_t i = 0;
     if (next < 0)
         return -1;
-    while (i < p->rule_count && !terms_equal(&p->rules[i].value, &value))
+    while (i < p->rule_count && !terms_equal(t, &p->rules[i].value, &value))
         i++;
     grammar_work(t, i / 8);
     if (i == p->rule_count) {

@@ -2,19 +2,17 @@
 // inside arrays and objects stays unevaluated terms, so recursive schemas end.
 #include "text/grammar_private.h"
 
-#include <stdlib.h>
-
 #define SHAPES_MAX 512
 #define REFERENCES_MAX 64
 
 // ---- terms -------------------------------------------------------------------------------------
 
-static int compare_terms(const void *a, const void *b)
+bool terms_hold(const terms *list, const term *x)
 {
-    const term *x = a, *y = b;
-    if (x->json != y->json)
-        return (uintptr_t)x->json < (uintptr_t)y->json ? -1 : 1;
-    return (int)x->kind - (int)y->kind;
+    for (int32_t i = 0; i < list->count; i++)
+        if (list->list[i].json == x->json && list->list[i].kind == x->kind)
+            return true;
+    return false;
 }
 
 terms terms_of(grammar_task *t, term_kind kind, const json_t *json)
@@ -39,12 +37,12 @@ terms terms_join(grammar_task *t, terms a, terms b)
     if (a.count == 0 || b.count == 0)
         return a.count == 0 ? b : a;
     terms made = { grammar_allocate(t, (size_t)(a.count + b.count) * sizeof(term)), 0 };
-    for (int32_t i = 0; i < a.count + b.count; i++)
-        made.list[i] = i < a.count ? a.list[i] : b.list[i - a.count];
-    qsort(made.list, (size_t)(a.count + b.count), sizeof(term), compare_terms);
-    for (int32_t i = 0; i < a.count + b.count; i++)
-        if (i == 0 || compare_terms(&made.list[i], &made.list[made.count - 1]) != 0)
-            made.list[made.count++] = made.list[i];
+    grammar_work(t, (uint64_t)a.count * (uint64_t)b.count / 8);
+    for (int32_t i = 0; i < a.count; i++)
+        made.list[made.count++] = a.list[i];
+    for (int32_t i = 0; i < b.count; i++)
+        if (!terms_hold(&a, &b.list[i]))
+            made.list[made.count++] = b.list[i];
     return made;
 }
 

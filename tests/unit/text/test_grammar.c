@@ -260,6 +260,51 @@ static void deep_and_wide_sources_end(void **state)
     buffer_close(&source);
 }
 
+// ---- addresses ---------------------------------------------------------------------------------
+
+// Where the parser's objects lie: one behind the other, or one before the other.
+static _Alignas(16) char heap[1 << 16];
+static size_t heap_used;
+static bool heap_falls;
+
+static void *heap_allocate(size_t size)
+{
+    size = (size + 15) / 16 * 16;
+    if (size > sizeof heap - heap_used)
+        return NULL;
+    heap_used += size;
+    return heap_falls ? heap + sizeof heap - heap_used : heap + heap_used - size;
+}
+
+static void heap_free(void *data)
+{
+    (void)data;
+}
+
+static void addresses_order_nothing(void **state)
+{
+    (void)state;
+    static const char source[] =
+        "json_schema\n{\"type\":\"object\",\"properties\":{\"p\":{\"type\":\"object\","
+        "\"properties\":{\"x\":{}},\"required\":[\"x\"]}},\"required\":[\"p\"],\"allOf\":[{"
+        "\"properties\":{\"p\":{\"properties\":{\"y\":{}},\"required\":[\"y\"]}}}]}";
+    for (int falls = 0; falls < 2; falls++) {
+        grammar *g = NULL;
+        error failure = { 0 };
+        heap_used = 0;
+        heap_falls = falls == 1;
+        json_set_alloc_funcs(heap_allocate, heap_free);
+        status code = grammar_compile(slice_of(source), &g, &failure);
+        json_set_alloc_funcs(malloc, free);
+        if (code != STATUS_OK)
+            fail_msg("%s", failure.text);
+        assert_int_equal(grammar_match_of(g, SLICE("{\"p\":{\"x\":")), GRAMMAR_PREFIX);
+        assert_int_equal(grammar_match_of(g, SLICE("{\"p\":{\"y\":")), GRAMMAR_NO);
+        assert_int_equal(grammar_match_of(g, SLICE("{\"p\":{\"x\":1,\"y\":2}}")), GRAMMAR_COMPLETE);
+        grammar_release(g);
+    }
+}
+
 // ---- the reference data ------------------------------------------------------------------------
 
 // Of the valid instances so many are not written: another order of properties, white space, other
@@ -338,6 +383,7 @@ int main(void)
         cmocka_unit_test(texts_match_as_they_should),
         cmocka_unit_test(what_is_not_served_is_refused_by_name),
         cmocka_unit_test(deep_and_wide_sources_end),
+        cmocka_unit_test(addresses_order_nothing),
         cmocka_unit_test(the_reference_schemas_accept_nothing_invalid),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
