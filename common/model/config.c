@@ -1,5 +1,7 @@
 #include "model/config.h"
 
+#include "base/utf8.h"
+
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -376,9 +378,15 @@ static void name_read(const gguf *file, model_config *c)
 {
     slice name;
     const char *path = gguf_path(file), *base = strrchr(path, '/');
-    if (gguf_get_string(file, "general.name", &name, NULL) != STATUS_OK || name.size == 0)
+    if (gguf_get_string(file, "general.name", &name, NULL) != STATUS_OK || name.size == 0 ||
+        name.data[0] == 0)
         name = slice_of(base ? base + 1 : path);
-    snprintf(c->name, sizeof c->name, "%.*s", (int)(name.size < 95 ? name.size : 95), name.data);
+    // Messages carry it, and text in messages is UTF-8, whatever the file holds.
+    size_t size = name.size < sizeof c->name ? name.size : sizeof c->name - 1;
+    snprintf(c->name, sizeof c->name, "%.*s", (int)size, name.data);
+    if (size < name.size)
+        c->name[utf8_fit(c->name, size)] = 0;
+    utf8_make_printable(c->name);
 }
 
 static status vocabulary_read(const gguf *file, model_config *c, error *failure)

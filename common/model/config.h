@@ -36,7 +36,7 @@ typedef struct model_family {
 
 typedef struct model_config {
     const model_family *family;
-    char name[96]; // general.name, or the file's base name
+    char name[96]; // general.name, or the file's base name; cut and made printable where it must be
     int32_t layers;
     int32_t width; // of the residual stream
     int32_t heads, kv_heads, head_size;

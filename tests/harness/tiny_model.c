@@ -38,6 +38,7 @@ tiny_model tiny_model_default(uint64_t seed)
     return (tiny_model){
         .seed = seed,
         .architecture = "llama",
+        .name = "tiny",
         .layers = 4,
         .width = 64,
         .heads = 4,
@@ -112,7 +113,7 @@ static void metadata_put(gguf_builder *b, const tiny_model *o)
 {
     char key[96];
     gguf_builder_string(b, "general.architecture", o->architecture);
-    gguf_builder_string(b, "general.name", "tiny");
+    gguf_builder_string(b, "general.name", o->name);
     key_put(b, o, key_named(o, "block_count", key), o->layers);
     key_put(b, o, key_named(o, "context_length", key), o->context);
     key_put(b, o, key_named(o, "embedding_length", key), o->width);

@@ -21,6 +21,7 @@ typedef struct tiny_model_key {
 typedef struct tiny_model {
     uint64_t seed;
     const char *architecture; // "llama", "qwen2" or "gemma3"; the last needs a window
+    const char *name;         // general.name
     int layers, width, heads, kv_heads, head_size, feed_forward;
     int context;
     tensor_type type;         // of the matrices

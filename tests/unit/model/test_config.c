@@ -61,6 +61,37 @@ static void a_whole_file_is_understood(void **state)
     assert_int_equal(c.end_ids[1], 0);
 }
 
+static void expect_name(const char *given, const char *wanted)
+{
+    tiny_model o = tiny_model_default(1);
+    model_config c;
+    error failure = { 0 };
+    o.name = given;
+    assert_int_equal(model_try(&o, &c, &failure), STATUS_OK);
+    assert_string_equal(c.name, wanted);
+}
+
+// A worker says the name when it joins, and a router takes no other text than UTF-8.
+static void a_name_is_text_that_fits(void **state)
+{
+    (void)state;
+    char given[128], wanted[128];
+    for (int letters = 92; letters <= 96; letters++) { // 95 bytes fit
+        memset(given, 'a', (size_t)letters);
+        strcpy(given + letters, "\u00e9");
+        int size = letters > 95 ? 95 : letters + (letters <= 93 ? 2 : 0);
+        memcpy(wanted, given, (size_t)size);
+        wanted[size] = 0;
+        expect_name(given, wanted);
+    }
+    expect_name("Caf\xe9 7B", "Caf? 7B");
+    expect_name("Caf\xe9", "Caf?");
+    expect_name("\xe9", "?");
+    expect_name("a\nb", "a?b");
+    expect_name("Qwen2.5 \u7b14", "Qwen2.5 \u7b14");
+    expect_name("", "tiny.gguf");
+}
+
 static void b049_sizes_that_disagree_with_the_tensors_are_refused(void **state)
 {
     (void)state;
@@ -240,6 +271,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_whole_file_is_understood),
+        cmocka_unit_test(a_name_is_text_that_fits),
         cmocka_unit_test(b049_sizes_that_disagree_with_the_tensors_are_refused),
         cmocka_unit_test(features_that_are_not_computed_are_refused),
         cmocka_unit_test(b096_types_that_are_not_computed_are_refused_by_name),
