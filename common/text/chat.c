@@ -1,6 +1,7 @@
 #include "text/chat.h"
 
 #include "text/chat_messages.h"
+#include "text/pattern.h"
 #include "text/reasoning.h"
 
 #include <stdio.h>
@@ -257,21 +258,38 @@ static slice trim(slice text)
     return text;
 }
 
+// Where the last place that holds `core` ends; 0: there is none.
+static status last_end(slice text, slice core, size_t *end, error *failure)
+{
+    *end = 0;
+    if (core.size == 0 || core.size > text.size)
+        return STATUS_OK;
+    pattern p = { .text = core, .fallback = malloc(core.size * sizeof p.fallback[0]) };
+    if (!p.fallback)
+        return error_set(failure, STATUS_NO_MEMORY, "", "no memory for the prompt");
+    pattern_prepare(&p);
+    for (size_t i = 0; i < text.size; i++)
+        if (pattern_push(&p, text.data[i])) {
+            *end = i + 1;
+            pattern_again(&p);
+        }
+    free(p.fallback);
+    return STATUS_OK;
+}
+
 // Cut the rendered text behind the last place that holds `final`, with the white space at its end
 // where the template kept it.
 static status cut_behind(slice final, template_output *output, error *failure)
 {
-    slice core = trim(final), rest = { NULL, 0 };
-    size_t tail = (size_t)(final.data + final.size - (core.data + core.size));
-    const char *begin = buffer_slice(&output->text).data;
-    for (size_t at = output->text.size; core.size > 0 && at >= core.size && !rest.data; at--)
-        if (memcmp(begin + at - core.size, core.data, core.size) == 0)
-            rest = (slice){ begin + at, output->text.size - at };
-    if (!rest.data)
+    slice core = trim(final), text = buffer_slice(&output->text);
+    size_t tail = (size_t)(final.data + final.size - (core.data + core.size)), end;
+    status result = last_end(text, core, &end, failure);
+    if (result != STATUS_OK)
+        return result;
+    if (end == 0)
         return error_set(failure, STATUS_INVALID, "continue_final_message",
                          "the chat template does not show the text of the last message");
-    size_t end = (size_t)(rest.data - begin);
-    if (rest.size >= tail && memcmp(rest.data, core.data + core.size, tail) == 0)
+    if (text.size - end >= tail && memcmp(text.data + end, core.data + core.size, tail) == 0)
         end += tail;
     output->text.size = end;
     output->text.data[end] = '\0';

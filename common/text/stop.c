@@ -1,12 +1,8 @@
 #include "text/stop.h"
 
-#include <stdlib.h>
+#include "text/pattern.h"
 
-typedef struct pattern {
-    slice text;
-    uint32_t *fallback; // [i]: the longest proper beginning that ends text[0, i + 1)
-    uint32_t matched;   // bytes of it that end the stream so far
-} pattern;
+#include <stdlib.h>
 
 struct stop {
     size_t count;
@@ -19,19 +15,6 @@ struct stop {
 static status refuse(error *failure, const char *why)
 {
     return error_set(failure, STATUS_INVALID, "stop", "stop %s", why);
-}
-
-static void fill_fallback(pattern *p)
-{
-    uint32_t length = 0;
-    p->fallback[0] = 0;
-    for (size_t i = 1; i < p->text.size; i++) {
-        while (length > 0 && p->text.data[i] != p->text.data[length])
-            length = p->fallback[length - 1];
-        if (p->text.data[i] == p->text.data[length])
-            length++;
-        p->fallback[i] = length;
-    }
 }
 
 status stop_open(const slice *strings, size_t count, stop **opened, error *failure)
@@ -62,7 +45,7 @@ status stop_open(const slice *strings, size_t count, stop **opened, error *failu
     for (size_t i = 0; i < count; i++) {
         memcpy(s->bytes + bytes, strings[i].data, strings[i].size);
         s->patterns[i] = (pattern){ { s->bytes + bytes, strings[i].size }, s->tables + bytes, 0 };
-        fill_fallback(&s->patterns[i]);
+        pattern_prepare(&s->patterns[i]);
         bytes += strings[i].size;
     }
     *opened = s;
@@ -97,16 +80,6 @@ static const pattern *holder(const stop *s)
     return longest;
 }
 
-// One byte for one pattern; true when it is complete.
-static bool advance(pattern *p, char byte)
-{
-    while (p->matched > 0 && p->text.data[p->matched] != byte)
-        p->matched = p->fallback[p->matched - 1];
-    if (p->text.data[p->matched] == byte)
-        p->matched++;
-    return p->matched == p->text.size;
-}
-
 // The first `size` bytes of what was held before followed by what arrived.
 static void release(slice held, slice arrived, size_t size, buffer *text)
 {
@@ -128,7 +101,7 @@ bool stop_push(stop *s, slice arrived, buffer *text)
     slice held = { holding->text.data, holding->matched };
     for (size_t i = 0; i < arrived.size; i++) {
         for (size_t j = 0; j < s->count; j++)
-            if (advance(&s->patterns[j], arrived.data[i]) &&
+            if (pattern_push(&s->patterns[j], arrived.data[i]) &&
                 (s->found < 0 || s->patterns[j].text.size > s->patterns[s->found].text.size))
                 s->found = (int)j;
         if (s->found >= 0) {

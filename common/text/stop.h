@@ -3,8 +3,8 @@
 //
 // The match that ends first wins; of several that end at the same byte, the
 // longest. So the text before the stop does not depend on how the stream is
-// cut. One failure table a string (Knuth, Morris, Pratt 1977): each byte is
-// looked at once for each string, whatever the strings' lengths. One thread.
+// cut. One failure table a string (text/pattern.h): each byte is looked at
+// once for each string, whatever the strings' lengths. One thread.
 #pragma once
 
 #include "base/buffer.h"

@@ -344,6 +344,9 @@ static void the_last_message_may_be_continued(void **state)
           "[{\"role\": \"assistant\", \"content\": \" b \"}]", "b" },
         { "{% for m in messages %}{% for p in m.content %}{{ p.text }};{% endfor %}{% endfor %}",
           "[{\"role\": \"assistant\", \"content\": \"b\"}]", "b" },
+        // The last place of several that overlap.
+        { "{{ messages[0].content }}ab;", "[{\"role\": \"assistant\", \"content\": \"abab\"}]",
+          "ababab" },
     };
     template_output output = { 0 };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -363,6 +366,33 @@ static void the_last_message_may_be_continued(void **state)
     assert_int_equal(render_continued(CHATML, empty, false, &output, NULL), STATUS_INVALID);
     assert_string_equal(failure.param, "continue_final_message");
     template_output_close(&output);
+}
+
+// The template shows what is behind the thought alone, and what is looked for nearly is everywhere:
+// comparing it at each place would take minutes.
+static void the_last_message_is_looked_for_in_linear_time(void **state)
+{
+    (void)state;
+    enum { USER_SIZE = 4 << 20, THOUGHT_SIZE = 2 << 20 };
+    chat *opened = open_chat("{% for m in messages %}<{{ m.role }}>"
+                             "{{ m.content.split('</think>')[-1] }}{% endfor %}");
+    buffer text = { 0 };
+    template_output output = { 0 };
+    for (size_t i = 0; i < USER_SIZE; i++)
+        buffer_append_byte(&text, 'a');
+    json_t *user = json_stringn(text.data, text.size);
+    text.size = THOUGHT_SIZE;
+    buffer_append_text(&text, "</think>c");
+    json_t *thought = json_stringn(text.data, text.size);
+    chat_request request = { .continue_final_message = true };
+    request.messages = json_pack("[{s:s, s:o}, {s:s, s:o}]", "role", "user", "content", user,
+                                 "role", "assistant", "content", thought);
+    assert_int_equal(chat_render(opened, &request, NULL, &output, &failure), STATUS_INVALID);
+    assert_string_equal(failure.param, "continue_final_message");
+    json_decref(request.messages);
+    template_output_close(&output);
+    buffer_close(&text);
+    chat_close(opened);
 }
 
 static void a_prompt_that_opens_a_block_of_thought_is_noticed(void **state)
@@ -460,6 +490,7 @@ int main(void)
         cmocka_unit_test(traits_say_what_a_template_reads),
         cmocka_unit_test(the_switch_of_thought_is_found_by_trying),
         cmocka_unit_test(the_last_message_may_be_continued),
+        cmocka_unit_test(the_last_message_is_looked_for_in_linear_time),
         cmocka_unit_test(a_prompt_that_opens_a_block_of_thought_is_noticed),
         cmocka_unit_test(documents_reach_the_template),
         cmocka_unit_test(a_template_that_does_not_compile_opens_no_chat),
