@@ -258,10 +258,9 @@ static void silence_check(const process *p, const router *r)
         return;
     for (size_t i = 0; i < registry_count(r->registry); i++) {
         const registry_worker *w = registry_at(r->registry, i);
-        uint64_t silent_us = now_us - w->heard_us;
-        if (silent_us > limit_us)
+        if (now_us > w->heard_us + limit_us)
             world_violation("%s has been silent for %.1f s and is not lost", w->name,
-                            (double)silent_us / 1e6);
+                            (double)(now_us - w->heard_us) / 1e6);
     }
 }
 

@@ -1,5 +1,6 @@
 #include "client.h"
 
+#include "cluster.h"
 #include "fake_model.h"
 
 #include "harness/tiny_model.h"
@@ -68,12 +69,12 @@ static void prompt_choose(client *c)
     }
 }
 
-client *client_begin(process *router, client_patience patience)
+client *client_begin(process *asked, client_patience patience)
 {
     client *c = calloc(1, sizeof *c);
     CHECK(c);
     c->number = ++clients_made;
-    c->router = router;
+    c->router = asked;
     c->patience = patience;
     c->begun_us = world_now_us();
     c->stream = world_chance(0.8);
@@ -104,7 +105,7 @@ client *client_begin(process *router, client_patience patience)
         buffer_append_text(&body, ",\"priority\":1");
     buffer_append_byte(&body, '}');
     world_trace("client %llu asks %s prompt %zu max_tokens %zu expects \"%s\" %s",
-                (unsigned long long)c->number, router->name, c->prompt_count, c->max_tokens,
+                (unsigned long long)c->number, asked->name, c->prompt_count, c->max_tokens,
                 c->expected, c->expected_finish);
     http_post(c, "/v1/completions", buffer_slice(&body));
     buffer_close(&body);
@@ -190,6 +191,17 @@ void client_on_data(client *c, int status_code, slice data)
     }
 }
 
+// Whoever is given up has waited as long as its router may try.
+static void given_up_check(const client *c)
+{
+    const uint64_t slack_us = 10000; // a router's clock is a little before the world's
+    uint64_t waited_us = world_now_us() - c->begun_us + slack_us;
+    if (waited_us < cluster_retry_budget_us())
+        world_violation("client %llu is given up with %.1f s of its retry budget left",
+                        (unsigned long long)c->number,
+                        (double)(cluster_retry_budget_us() - waited_us) / 1e6);
+}
+
 static void error_end(client *c)
 {
     if (c->status_code == 429) {
@@ -208,6 +220,8 @@ static void error_end(client *c)
                    { "deadline", WORLD_DEADLINES },     { "draining", WORLD_DRAINED } };
     for (size_t i = 0; i < sizeof causes / sizeof causes[0]; i++)
         if (strcmp(c->error_code, causes[i].code) == 0) {
+            if (causes[i].count == WORLD_GAVE_UP)
+                given_up_check(c);
             client_end_with(c, CLIENT_FAILED, causes[i].count);
             return;
         }

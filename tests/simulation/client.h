@@ -49,7 +49,7 @@ typedef struct client {
 } client;
 
 // Ask `router` now.
-client *client_begin(process *router, client_patience patience);
+client *client_begin(process *asked, client_patience patience);
 client *client_list(void);
 
 // http.c: post to a router of the world; what it answers comes back by these, in order.

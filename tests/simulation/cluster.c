@@ -44,12 +44,18 @@ static struct cluster {
     // Weights of the faults, and how often one comes.
     uint32_t kill, stall, cut, goodbye, router_kill, router_drain, slow;
     uint64_t fault_every_us;
+    double full; // connections that take no more
 } cluster;
 
 router *cluster_router(const process *p)
 {
     const member *m = p->role;
     return m && m->kind == MEMBER_ROUTER ? m->router : NULL;
+}
+
+uint64_t cluster_retry_budget_us(void)
+{
+    return 1000 * (uint64_t)cluster.retry_budget_ms;
 }
 
 size_t cluster_worker_count(void)
@@ -335,6 +341,21 @@ static uint32_t weight_choose(double chance, uint64_t most)
     return world_chance(chance) ? (uint32_t)world_between(1, most) : 0;
 }
 
+static double rate_choose(double chance, double most)
+{
+    return world_chance(chance) ? most * (double)world_between(1, 100) / 100 : 0;
+}
+
+// More requests than there is room for, some of which end while others find no connection.
+static void crowd_choose(void)
+{
+    struct cluster *c = &cluster;
+    c->sequences = 2;
+    c->clients = 80;
+    c->request_timeout_ms = (int64_t)world_between(300, 2000);
+    c->full = 0.3;
+}
+
 static void plan_choose(void)
 {
     struct cluster *c = &cluster;
@@ -379,11 +400,9 @@ static void plan_choose(void)
     c->router_drain = weight_choose(0.15, 2);
     c->slow = weight_choose(0.3, 3);
     c->fault_every_us = world_between(100000, 1500000);
-}
-
-static double rate_choose(double chance, double most)
-{
-    return world_chance(chance) ? most * (double)world_between(1, 100) / 100 : 0;
+    c->full = rate_choose(0.3, 0.02);
+    if (!c->spares && world_chance(0.2))
+        crowd_choose();
 }
 
 // The product's own fault points, those that a world without signals can have.
@@ -420,7 +439,7 @@ static void fire_begin(void)
                                 .slow = rate_choose(0.4, 0.05),
                                 .break_pair = cluster.spares ? 0 : rate_choose(0.3, 0.003),
                                 .bad_run = cluster.checksums ? rate_choose(0.4, 0.1) : 0,
-                                .full = rate_choose(0.3, 0.02) };
+                                .full = cluster.full };
     fault_come(NULL);
 }
 

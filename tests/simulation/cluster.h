@@ -10,5 +10,7 @@ void cluster_live(uint64_t seed, const char *model, bool trace);
 process *cluster_router_start(const char *model);
 // The router that runs in a process; NULL: another program, or not open.
 router *cluster_router(const process *p);
+// The routers' retry budget.
+uint64_t cluster_retry_budget_us(void);
 // Workers that are meant to be alive.
 size_t cluster_worker_count(void);

@@ -18,8 +18,11 @@
 
 uint64_t clock_now_us(void)
 {
-    const process *p = world_current();
-    return world_now_us() + (p ? p->clock_offset_us : 0);
+    process *p = world_current();
+    uint64_t now_us = world_now_us() + (p ? p->clock_offset_us : 0);
+    if (p) // the world stands still within an event, a machine does not
+        p->clock_us = now_us = now_us > p->clock_us ? now_us : p->clock_us + 1;
+    return now_us;
 }
 
 uint64_t clock_wall_us(void)

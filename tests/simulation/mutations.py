@@ -52,6 +52,9 @@ MUTATIONS = [
      "common/worker/station.c", "if (j != NULL && j->state != JOB_ENDING && j->router == event->router)", "if (false)"),
     ("second-copy", "a ticket that comes twice is computed twice",
      "common/worker/job.c", "            return true;\n    }\n    t->came[", "            continue;\n    }\n    t->came["),
+    ("tick", "what fails within a tick has failed for ever",
+     "router/dispatcher_events.c", "now >= x->failing_since_us + (uint64_t)settings->retry_budget_us",
+     "now - x->failing_since_us >= (uint64_t)settings->retry_budget_us"),
     ("silence", "a silent worker is never lost",
      "router/registry.c", "if (silent > (uint64_t)r->settings->dead_after_us)", "if (false)"),
 ]

@@ -13,7 +13,8 @@
 // of check.h, which look into everything, are left out.
 //
 // Times are microseconds since the world began, but clock_now_us adds the offset of the process
-// that asks: machines have clocks of their own.
+// that asks, and a microsecond each time it is asked within an event: machines have clocks of their
+// own, and what is done takes time.
 #pragma once
 
 #include "base/buffer.h"
@@ -35,6 +36,7 @@ typedef struct process {
     bool alive;
     uint64_t stalled_until_us; // stopped (SIGSTOP) until then
     uint64_t clock_offset_us;
+    uint64_t clock_us; // what its clock said last; no two answers are the same
     uint32_t slowness; // of its compute, in percent
     int signals, signal_fd;
     fiber *fibers;
