@@ -19,3 +19,11 @@ static inline uint64_t seed_choose(void)
     print_message("replay with PENSTOCK_SEED=%llu\n", (unsigned long long)seed);
     return seed;
 }
+
+// For facts that hold with a high probability only, not for every seed: always the same, unless
+// PENSTOCK_CHANCE_SEED names another.
+static inline uint64_t seed_of_chance(void)
+{
+    const char *given = getenv("PENSTOCK_CHANCE_SEED");
+    return given ? strtoull(given, NULL, 10) : 0;
+}
