@@ -246,7 +246,10 @@ static bool place_accepts(const explorer *x, const place *p)
     const number_rules *r = x->rules;
     bool over = p->phase == PHASE_ZERO || p->phase == PHASE_WHOLE || p->phase == PHASE_FRACTION ||
                 p->phase == PHASE_EXPONENT;
-    if (!over || (x->canonical && p->phase == PHASE_FRACTION && p->last_zero) || p->remainder != 0)
+    if (!over || p->remainder != 0)
+        return false;
+    // One spelling for each: no zero at the end of a fraction, and no sign before the zero itself.
+    if (x->canonical && ((p->phase == PHASE_FRACTION && p->last_zero) || (p->negative && p->zero)))
         return false;
     if (r->has_low) {
         int c = value_compare(p, p->low, &r->low);
@@ -319,7 +322,7 @@ static automaton *explore(grammar_task *t, const number_rules *rules, bool canon
     m->class_of['.'] = 12;
     m->classes = CLASSES;
     m->states = 1;
-    m->exact = true;
+    m->exact = x.whole_max == WHOLE_MAX; // else longer multiples are left out
     x.places = grammar_grow(t, NULL, 0, &x.place_capacity, sizeof(place));
     m->accepts = grammar_grow(t, NULL, 0, &x.accepts_capacity, 1);
     m->next = grammar_grow(t, NULL, 0, &x.next_capacity, CLASSES * sizeof(int32_t));
@@ -353,7 +356,7 @@ automaton *number_constant(grammar_task *t, const json_t *number)
     if (json_is_integer(number))
         snprintf(text, sizeof text, "%lld", (long long)json_integer_value(number));
     else if (fabs(value) < 1e15 && value == floor(value))
-        snprintf(text, sizeof text, "%.0f", value);
+        snprintf(text, sizeof text, "%.0f", value == 0 ? 0.0 : value); // -0 is 0
     else
         for (int digits = 1; digits <= 17; digits++) {
             snprintf(text, sizeof text, "%.*g", digits, value);

@@ -82,6 +82,14 @@ static const struct {
       GRAMMAR_COMPLETE },
     { "json_schema\n{\"minimum\":1e2,\"type\":\"integer\",\"multipleOf\":7}", "98",
       GRAMMAR_PREFIX },
+    // Complements leave no other spelling of what they take out.
+    { "json_schema\n{\"type\":\"integer\",\"not\":{\"const\":0}}", "0", GRAMMAR_NO },
+    { "json_schema\n{\"type\":\"integer\",\"not\":{\"const\":-0.0}}", "0", GRAMMAR_NO },
+    { "json_schema\n{\"type\":\"integer\",\"not\":{\"const\":0}}", "-0", GRAMMAR_NO },
+    { "json_schema\n{\"type\":\"integer\",\"not\":{\"const\":0}}", "-1", GRAMMAR_COMPLETE },
+    { "json_schema\n{\"type\":\"number\",\"not\":{\"const\":0}}", "-0.0", GRAMMAR_PREFIX },
+    { "json_schema\n{\"type\":\"integer\",\"not\":{\"multipleOf\":200}}", "300000000",
+      GRAMMAR_PREFIX },
     // A property that nothing can satisfy is never begun; one that is demanded ends the way.
     { "json_schema\n{\"properties\":{\"a\":false},\"additionalProperties\":false,\"type\":"
       "\"object\"}",
@@ -168,6 +176,10 @@ static const struct {
       STATUS_UNSUPPORTED, "oneOf", "overlap" },
     { "json_schema\n{\"not\":{\"type\":\"array\",\"minItems\":1}}", STATUS_UNSUPPORTED, "not",
       "complement" },
+    { "json_schema\n{\"type\":\"integer\",\"not\":{\"multipleOf\":300}}", STATUS_UNSUPPORTED, "not",
+      "complement" },
+    { "json_schema\n{\"oneOf\":[{\"type\":\"integer\"},{\"type\":\"integer\",\"multipleOf\":300}]}",
+      STATUS_UNSUPPORTED, "oneOf", "complement" },
     { "json_schema\n{\"type\":\"array\",\"maxItems\":1000000}", STATUS_TOO_LARGE, "maxItems",
       "items" },
     { "regex\na{1001}", STATUS_TOO_LARGE, "", "more than 1000" },
