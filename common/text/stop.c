@@ -6,9 +6,9 @@
 
 struct stop {
     size_t count;
-    int found; // -1: none yet
-    char *bytes;
-    uint32_t *tables;
+    int found;        // -1: none yet
+    char *bytes;      // of all patterns; NULL: another's
+    uint32_t *tables; // as `bytes`
     pattern patterns[];
 };
 
@@ -54,10 +54,16 @@ status stop_open(const slice *strings, size_t count, stop **opened, error *failu
 
 status stop_open_again(const stop *other, stop **opened)
 {
-    slice strings[STOP_STRINGS_MAX];
-    for (size_t i = 0; i < other->count; i++)
-        strings[i] = other->patterns[i].text;
-    return stop_open(strings, other->count, opened, NULL);
+    size_t count = other->count;
+    stop *s = calloc(1, sizeof(*s) + count * sizeof(s->patterns[0]));
+    if (s == NULL)
+        return STATUS_NO_MEMORY;
+    s->count = count;
+    s->found = -1;
+    for (size_t i = 0; i < count; i++)
+        s->patterns[i] = (pattern){ other->patterns[i].text, other->patterns[i].fallback, 0 };
+    *opened = s;
+    return STATUS_OK;
 }
 
 void stop_close(stop *s)

@@ -18,7 +18,8 @@ typedef struct stop stop;
 // Copies the strings. Empty strings, too many or too long ones: STATUS_INVALID with param "stop".
 // `count` 0 is fine: everything passes.
 status stop_open(const slice *strings, size_t count, stop **opened, error *failure);
-// The same strings, for a text of its own. STATUS_NO_MEMORY.
+// The same strings, for a text of its own: they are not copied, so `other` must outlive it, and may
+// have come as far as it likes. STATUS_NO_MEMORY.
 status stop_open_again(const stop *other, stop **opened);
 void stop_close(stop *s); // NULL is allowed
 

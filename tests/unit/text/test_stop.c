@@ -172,6 +172,32 @@ static void the_text_does_not_depend_on_how_the_stream_is_cut(void **state)
     }
 }
 
+// Each choice of a request has a matcher, and strings may be a mebibyte.
+static void further_matchers_share_the_strings_and_match_by_themselves(void **state)
+{
+    (void)state;
+    const slice strings[] = { SLICE("abc"), SLICE("xyz") };
+    stop *first, *second;
+    buffer text = { 0 };
+    error failure;
+    assert_int_equal(stop_open(strings, 2, &first, &failure), STATUS_OK);
+    assert_false(stop_push(first, SLICE("ab"), &text));
+    assert_int_equal(stop_open_again(first, &second), STATUS_OK);
+    for (int i = 0; i < 2; i++)
+        assert_ptr_equal(stop_string(second, i).data, stop_string(first, i).data);
+    assert_int_equal(stop_held(second), 0);
+    assert_false(stop_push(second, SLICE("c1xy"), &text));
+    assert_int_equal(stop_held(first), 2);
+    assert_true(stop_push(second, SLICE("z"), &text));
+    assert_int_equal(stop_matched(second), 1);
+    assert_int_equal(stop_matched(first), -1);
+    stop_close(second);
+    assert_true(stop_push(first, SLICE("c"), &text));
+    assert_true(slice_equal(buffer_slice(&text), SLICE("c1")));
+    stop_close(first);
+    buffer_close(&text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -179,6 +205,7 @@ int main(void)
         cmocka_unit_test(b012_of_several_the_first_to_end_wins_then_the_longest),
         cmocka_unit_test(b013_the_tail_comes_out_at_the_end),
         cmocka_unit_test(b014_degenerate_values_are_refused_or_harmless),
+        cmocka_unit_test(further_matchers_share_the_strings_and_match_by_themselves),
         cmocka_unit_test(the_text_does_not_depend_on_how_the_stream_is_cut),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
