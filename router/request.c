@@ -200,19 +200,25 @@ static status choices_check(const request_rules *rules, const request *r, error 
         r->prompt_count, limit);
 }
 
-// The log-probabilities of prompts are written at once when the answer is complete.
+// The log-probabilities of prompts are written at once when the answer is complete, and the text of
+// an echoed prompt once for each answer when the request comes.
 static status scores_check(const request_rules *rules, const request *r, error *failure)
 {
     uint64_t limit = (uint64_t)rules->settings->prompt_scores_max, count = 0;
     int64_t most =
         r->prompt_top_logprobs > r->top_logprobs ? r->prompt_top_logprobs : r->top_logprobs;
-    if (!request_scores_prompt(r))
+    if (!request_scores_prompt(r) && !r->echo)
         return STATUS_OK;
     for (size_t i = 0; i < r->prompt_count; i++)
         count += r->prompts[i].tokens.count;
     count *= r->choices * (uint64_t)(1 + most); // none wraps: choices and context are bounded
     if (count <= limit)
         return STATUS_OK;
+    if (!request_scores_prompt(r))
+        return error_set(failure, STATUS_INVALID, "echo",
+                         "%llu tokens of prompts are to be echoed (times the answers); right is at "
+                         "most %llu in one request",
+                         (unsigned long long)count, (unsigned long long)limit);
     return error_set(
         failure, STATUS_INVALID, r->prompt_logprobs ? "prompt_logprobs" : "logprobs",
         "%llu log-probabilities of prompts are asked for (tokens, times answers, times "

@@ -97,7 +97,7 @@ static const config_key router_keys[] = {
     { "api.tokenize_tokens", CONFIG_INT, FIELD(tokenize_tokens), "262144", 1024, 16777216, "tokens",
       "Tokens of a text that /tokenize and /detokenize take; an answer of so many holds up the router for some 10 ms.", NULL },
     { "api.prompt_scores_max", CONFIG_INT, FIELD(prompt_scores_max), "524288", 1, 16777216, "log-probabilities",
-      "Those of prompts in one answer (prompt_logprobs, echo with logprobs): tokens of all prompts, times the answers to each, times one and the alternatives.", NULL },
+      "Those of prompts in one answer (prompt_logprobs, echo with logprobs): tokens of all prompts, times the answers to each, times one and the alternatives. An echo without them counts as if it had them.", NULL },
     { "api.tools_max", CONFIG_INT, FIELD(tools_max), "128", 1, 1024, "functions",
       "Functions that a request may offer as tools.", NULL },
     { "api.tools_bytes", CONFIG_BYTES, FIELD(tools_bytes), "128KiB", 256, 1048576, "bytes",
