@@ -264,6 +264,11 @@ static unsigned types_of(grammar_task *t, const json_t *schema)
     return bits;
 }
 
+static bool bounds_hold(int64_t min, int64_t max)
+{
+    return max < 0 || min <= max;
+}
+
 static shapes own_keywords(grammar_task *t, const json_t *schema)
 {
     unsigned types = types_of(t, schema);
@@ -282,13 +287,19 @@ static shapes own_keywords(grammar_task *t, const json_t *schema)
     if (types & 16) {
         shape one = keywords_text(t, schema);
         const shape_text *text = &one.text;
-        if (text->automaton ? text->automaton->start != 0 : text->max < 0 || text->min <= text->max)
+        if (bounds_hold(text->min, text->max) && !(text->automaton && text->automaton->start == 0))
             shapes_add(t, &made, one);
     }
-    if (types & 32)
-        shapes_add(t, &made, keywords_array(t, schema));
-    if (types & 64)
-        shapes_add(t, &made, keywords_object(t, schema));
+    if (types & 32) {
+        shape one = keywords_array(t, schema);
+        if (bounds_hold(one.array.min, one.array.max))
+            shapes_add(t, &made, one);
+    }
+    if (types & 64) {
+        shape one = keywords_object(t, schema);
+        if (bounds_hold(one.object.min, one.object.max))
+            shapes_add(t, &made, one);
+    }
     return made;
 }
 

@@ -167,6 +167,13 @@ static const struct {
     { "json_schema\nfalse", STATUS_INVALID, "", "no finite value" },
     { "json_schema\n{\"type\":\"string\",\"minLength\":3,\"maxLength\":2}", STATUS_INVALID, "",
       "no finite value" },
+    { "json_schema\n{\"type\":\"string\",\"minLength\":3,\"maxLength\":1,\"pattern\":\"a\"}",
+      STATUS_INVALID, "", "no finite value" },
+    { "json_schema\n{\"type\":\"array\",\"items\":{\"type\":\"null\"},\"minItems\":3,\"maxItems\":"
+      "1}",
+      STATUS_INVALID, "", "no finite value" },
+    { "json_schema\n{\"type\":\"object\",\"minProperties\":3,\"maxProperties\":1}", STATUS_INVALID,
+      "", "no finite value" },
     { "json_schema\n{\"type\":\"object\",\"required\":[\"x\"],\"properties\":{\"x\":{\"$ref\":\"#"
       "\"}}}",
       STATUS_INVALID, "", "no finite value" },
