@@ -7,20 +7,24 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define GREETING_MS 10000
 #define DIAL_MS 10000
 #define PAUSE_FIRST_MS 100 // before a dial is tried again, or a failed accept
 #define PAUSE_MAX_MS 2000
 
-// A connection that has not greeted yet.
+// A connection that has not greeted yet. The limit of its time is a sleep beside the greeting, at
+// whose end the connection is closed: nng 1.5 does not end what waits for TLS's handshake
+// otherwise, and a limit of each read or write would begin anew with every byte.
 typedef struct guest {
     mailbox_meeting *meeting;
-    nng_aio *greeting;
-    nng_stream *stream; // NULL: a free place
+    nng_aio *greeting, *limit;
+    int awaited;        // callbacks of these two that are still to come; 0: a free place
+    nng_stream *stream; // NULL: its greeting is over
     uint8_t bytes[WIRE_GREETING];
     size_t done;
     bool told; // its own greeting is out: now it listens
 } guest;
+
+int mailbox_greeting_ms = 10000;
 
 // `arriving` accepts or dials. It has a time limit, so it must not be the one that pauses: in
 // nng 1.5 whatever runs out of time on an aio that ever slept seems to have succeeded. Callbacks
@@ -36,6 +40,7 @@ struct mailbox_meeting {
     bool over; // a peer was taken
     bool stopped;
     int pause_ms;
+    int greeting_ms;
     int places; // who dials needs one
     guest guests[];
 };
@@ -75,6 +80,25 @@ static bool greeting_goes_on(guest *g)
     return true;
 }
 
+// One of the guest's two callbacks has done its work; under the lock. Behind the last of them
+// another guest may come.
+static void callback_came(guest *g)
+{
+    mailbox_meeting *m = g->meeting;
+    if (--g->awaited == 0 && m->dialer != NULL && !m->over && !m->stopped)
+        pause_then_arrive(m);
+}
+
+static void on_limit(void *argument)
+{
+    guest *g = argument;
+    pthread_mutex_lock(&g->meeting->lock);
+    if (g->stream != NULL)
+        nng_stream_close(g->stream); // which ends the greeting
+    callback_came(g);
+    pthread_mutex_unlock(&g->meeting->lock);
+}
+
 static void on_greeting(void *argument)
 {
     guest *g = argument;
@@ -88,15 +112,15 @@ static void on_greeting(void *argument)
     bool fits = !m->stopped && !m->over && nng_aio_result(g->greeting) == 0 && g->told &&
                 g->done == WIRE_GREETING && wire_greeting_fits(g->bytes);
     nng_stream *stream = g->stream;
-    g->stream = NULL; // from now on another one may come to this place
+    g->stream = NULL; // the limit leaves it alone from now on
     pthread_mutex_unlock(&m->lock);
     bool taken = fits && m->met(m->owner, stream);
     if (!taken)
         nng_stream_free(stream);
     pthread_mutex_lock(&m->lock);
     m->over = m->over || taken;
-    if (m->dialer != NULL && !m->over && !m->stopped)
-        pause_then_arrive(m);
+    nng_aio_cancel(g->limit);
+    callback_came(g);
     pthread_mutex_unlock(&m->lock);
 }
 
@@ -105,12 +129,14 @@ static bool guest_enters(mailbox_meeting *m, nng_stream *stream)
 {
     for (int i = 0; i < m->places; i++) {
         guest *g = &m->guests[i];
-        if (g->stream != NULL)
+        if (g->awaited > 0)
             continue;
+        g->awaited = 2;
         g->stream = stream;
         g->done = 0;
         g->told = false;
         wire_greeting_write(g->bytes);
+        nng_sleep_aio(m->greeting_ms, g->limit);
         greet(g);
         return true;
     }
@@ -156,11 +182,15 @@ static void on_arrived(void *argument)
 
 // ---- opening and closing -----------------------------------------------------------------------
 
+static void aio_stop(nng_aio *aio)
+{
+    if (aio != NULL)
+        nng_aio_stop(aio);
+}
+
 static void aio_end(nng_aio *aio)
 {
-    if (aio == NULL)
-        return;
-    nng_aio_stop(aio);
+    aio_stop(aio);
     nng_aio_free(aio);
 }
 
@@ -172,8 +202,11 @@ void mailbox_meeting_close(mailbox_meeting *m)
     // Callbacks free the connections that they hold.
     aio_end(m->pausing);
     aio_end(m->arriving);
-    for (int i = 0; i < m->places; i++)
-        aio_end(m->guests[i].greeting);
+    for (int i = 0; i < m->places; i++) {
+        aio_stop(m->guests[i].limit);
+        aio_end(m->guests[i].greeting); // which cancels the limit
+        nng_aio_free(m->guests[i].limit);
+    }
     nng_stream_listener_free(m->listener);
     nng_stream_dialer_free(m->dialer);
     pthread_mutex_destroy(&m->lock);
@@ -208,6 +241,7 @@ static mailbox_meeting *meeting_new(const char *url, int places, mailbox_met *me
     m->met = met;
     m->owner = owner;
     m->pause_ms = PAUSE_FIRST_MS;
+    m->greeting_ms = mailbox_greeting_ms;
     int code = nng_aio_alloc(&m->arriving, on_arrived, m);
     if (code == 0)
         code = nng_aio_alloc(&m->pausing, on_paused, m);
@@ -216,7 +250,7 @@ static mailbox_meeting *meeting_new(const char *url, int places, mailbox_met *me
         g->meeting = m;
         code = nng_aio_alloc(&g->greeting, on_greeting, g);
         if (code == 0)
-            nng_aio_set_timeout(g->greeting, GREETING_MS);
+            code = nng_aio_alloc(&g->limit, on_limit, g);
     }
     if (code == 0)
         return m;

@@ -10,6 +10,10 @@
 
 typedef struct mailbox_meeting mailbox_meeting;
 
+// 10 s from when somebody has connected, TLS's handshake included. Tests change it, for the
+// meetings that they open afterwards.
+extern int mailbox_greeting_ms;
+
 // On one of nng's threads, once or more often: `stream` is a peer that has greeted. True: the owner
 // has taken it, and nobody else is offered; false: it is turned away.
 typedef bool mailbox_met(void *owner, nng_stream *stream);

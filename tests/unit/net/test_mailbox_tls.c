@@ -1,9 +1,13 @@
 // Facts about TLS between mailboxes. Authorities and certificates are made by openssl's command,
 // without which the tests are skipped.
 #include "net/mailbox.h"
+#include "net/mailbox_meeting.h"
 
 #include "base/clock.h"
 
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <spawn.h>
@@ -11,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -129,6 +134,102 @@ static void a_router_and_a_worker_meet(void **state)
         assert_true(!message || slice_equal(event->data, SLICE("ticket")));
     }
     part(&e);
+}
+
+static int silent_stranger(const char *url)
+{
+    struct sockaddr_in to = { .sin_family = AF_INET,
+                              .sin_port = htons((uint16_t)atoi(strrchr(url, ':') + 1)),
+                              .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    struct timeval patience = { .tv_sec = 30 };
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    assert_true(fd >= 0);
+    assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience), 0);
+    assert_int_equal(connect(fd, (struct sockaddr *)&to, sizeof to), 0);
+    return fd;
+}
+
+static void strangers_that_say_nothing_lose_their_places(void **state)
+{
+    (void)state;
+    if (!works)
+        skip();
+    mailbox_pair *pairs[2];
+    queue *events[2];
+    error failure;
+    mailbox_limits limits = mailbox_limits_default;
+    limits.peer_name = MAILBOX_DECODE;
+    int strangers[MEETING_GUESTS], usual_ms = mailbox_greeting_ms;
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(queue_open(64, &events[i]), STATUS_OK);
+    become("decode", "routers");
+    mailbox_greeting_ms = 1000;
+    assert_int_equal(
+        mailbox_pair_listen("tls+tcp://127.0.0.1:0", &limits, events[0], NULL, &pairs[0], &failure),
+        STATUS_OK);
+    mailbox_greeting_ms = usual_ms;
+    const char *url = mailbox_pair_url(pairs[0]);
+    for (int i = 0; i < MEETING_GUESTS; i++)
+        strangers[i] = silent_stranger(url);
+    for (int i = 0; i < MEETING_GUESTS; i++) {
+        uint8_t heard[256];
+        ssize_t size;
+        while ((size = recv(strangers[i], heard, sizeof heard, 0)) > 0)
+            ;
+        assert_true(size == 0 || errno == ECONNRESET);
+        close(strangers[i]);
+    }
+    become("router", "workers");
+    assert_int_equal(mailbox_pair_dial(url, &limits, events[1], NULL, &pairs[1], &failure),
+                     STATUS_OK);
+    mailbox_event *event = queue_pop_wait(events[1], 20000000);
+    assert_non_null(event);
+    assert_int_equal(event->kind, MAILBOX_UP);
+    mailbox_event_free(event);
+    part(&(ends){ pairs[0], pairs[1], events[0], events[1] });
+}
+
+// Who dials gives a machine up that takes connections and says nothing, and tries again.
+static void a_silent_peer_is_dialled_again(void **state)
+{
+    (void)state;
+    if (!works)
+        skip();
+    struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    socklen_t size = sizeof at;
+    struct timeval patience = { .tv_sec = 30 };
+    int fd = socket(AF_INET, SOCK_STREAM, 0), usual_ms = mailbox_greeting_ms;
+    assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience), 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)&at, sizeof at), 0);
+    assert_int_equal(listen(fd, 8), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&at, &size), 0);
+    char url[64];
+    mailbox_pair *pair;
+    queue *events;
+    error failure;
+    mailbox_limits limits = mailbox_limits_default;
+    limits.peer_name = MAILBOX_DECODE;
+    snprintf(url, sizeof url, "tls+tcp://127.0.0.1:%d", ntohs(at.sin_port));
+    assert_int_equal(queue_open(64, &events), STATUS_OK);
+    become("router", "workers");
+    mailbox_greeting_ms = 200;
+    assert_int_equal(mailbox_pair_dial(url, &limits, events, NULL, &pair, &failure), STATUS_OK);
+    mailbox_greeting_ms = usual_ms;
+    for (int i = 0; i < 3; i++) {
+        int taken = accept(fd, NULL, NULL); // SO_RCVTIMEO limits it too
+        assert_true(taken >= 0);
+        uint8_t heard[1024];
+        assert_int_equal(setsockopt(taken, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience), 0);
+        ssize_t got;
+        while ((got = recv(taken, heard, sizeof heard, 0)) > 0)
+            ;
+        assert_true(got == 0 || errno == ECONNRESET);
+        close(taken);
+    }
+    mailbox_pair_close(pair);
+    assert_null(queue_pop(events));
+    queue_close(events);
+    close(fd);
 }
 
 // Whoever is turned away tries again and again; no connection stands in the time.
@@ -286,9 +387,14 @@ int main(int argc, char **argv)
     if (argc == 3)
         return peer_main(argv[1], argv[2]);
     const struct CMUnitTest tests[] = {
-        TEST(a_router_and_a_worker_meet),          TEST(a_worker_of_another_role_is_not_taken),
-        TEST(a_worker_does_not_pass_for_a_router), TEST(only_workers_are_heard_by_a_router),
-        TEST(wrong_files_and_addresses_are_named), TEST(a_killed_peer_is_noticed_amid_traffic),
+        TEST(a_router_and_a_worker_meet),
+        TEST(a_worker_of_another_role_is_not_taken),
+        TEST(a_worker_does_not_pass_for_a_router),
+        TEST(only_workers_are_heard_by_a_router),
+        TEST(wrong_files_and_addresses_are_named),
+        TEST(a_killed_peer_is_noticed_amid_traffic),
+        TEST(strangers_that_say_nothing_lose_their_places),
+        TEST(a_silent_peer_is_dialled_again),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -8,6 +8,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -20,6 +21,7 @@
 #include <cmocka.h>
 
 static const int64_t patience_us = 30000000;
+static const int usual_greeting_ms = 10000;
 static const uint8_t greeting[] = { 0, 'S', 'P', 0, 0, 16, 0, 0 };
 
 // ---- helpers -----------------------------------------------------------------------------------
@@ -247,6 +249,70 @@ static void strangers_keep_nobody_out(void **state)
     fixture_close(&f);
 }
 
+// A stranger whose bytes each come before the limit, but not all of them; it is offered to the pair
+// where it could say them all.
+static bool a_slow_stranger_is_cut(void)
+{
+    mailbox_greeting_ms = 300;
+    fixture f = fixture_open();
+    mailbox_greeting_ms = usual_greeting_ms;
+    int fd = reach(f.pair);
+    struct pollfd end = { .fd = fd, .events = POLLIN };
+    bool cut = false;
+    uint8_t heard[sizeof greeting];
+    if (recv(fd, heard, sizeof heard, MSG_WAITALL) == sizeof heard) { // it has a place
+        for (size_t i = 0; i < sizeof greeting && !cut; i++) {
+            send(fd, greeting + i, 1, MSG_NOSIGNAL);
+            cut = poll(&end, 1, 250) == 1;
+        }
+    }
+    if (cut)
+        hear_end(fd);
+    else
+        close(fd);
+    fixture_close(&f);
+    return cut;
+}
+
+// On a machine that stands still, the last byte may be there before the limit's thread has run.
+static void slow_strangers_are_cut(void **state)
+{
+    (void)state;
+    bool cut = false;
+    for (int i = 0; i < 5 && !cut; i++)
+        cut = a_slow_stranger_is_cut();
+    assert_true(cut);
+}
+
+// Whether a guest that greeted in time may still speak when its time would have been over.
+static bool a_guest_stays(void)
+{
+    mailbox_greeting_ms = 500;
+    fixture f = fixture_open();
+    mailbox_greeting_ms = usual_greeting_ms;
+    int fd = reach(f.pair);
+    send(fd, greeting, sizeof greeting, MSG_NOSIGNAL);
+    mailbox_event *event = queue_pop_wait(f.events, 2000000);
+    mailbox_event_free(event);
+    if (event != NULL) {
+        clock_sleep_us(1000000);
+        say(fd, "\0\0\0\0\0\0\0\4four", 12);
+        expect_message(f.events, SLICE("four"));
+    }
+    close(fd);
+    fixture_close(&f);
+    return event != NULL;
+}
+
+static void who_greeted_in_time_stays(void **state)
+{
+    (void)state;
+    bool met = false;
+    for (int i = 0; i < 5 && !met; i++)
+        met = a_guest_stays();
+    assert_true(met);
+}
+
 static void a_pair_meets_on_its_own_machine(void **state)
 {
     (void)state;
@@ -322,6 +388,8 @@ int main(void)
         cmocka_unit_test(an_end_within_a_message_is_an_end),
         cmocka_unit_test(a_message_above_the_limit_ends_the_connection),
         cmocka_unit_test(strangers_keep_nobody_out),
+        cmocka_unit_test(slow_strangers_are_cut),
+        cmocka_unit_test(who_greeted_in_time_stays),
         cmocka_unit_test(a_pair_meets_on_its_own_machine),
         cmocka_unit_test(no_message_waits_for_an_acknowledgement),
     };
