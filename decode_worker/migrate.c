@@ -8,6 +8,12 @@ static int32_t made(const job *j)
     return sequence_computed(j->sequence) - j->moved_from;
 }
 
+static void rest(station *s, job *j)
+{
+    engine_sequence_rest(s->engine, j->sequence);
+    j->state = JOB_SENDING;
+}
+
 void migrate_begin(station *s, job *j, const Penstock__Migrate *order)
 {
     j->moved_from = (int32_t)order->token_count;
@@ -19,12 +25,8 @@ void migrate_begin(station *s, job *j, const Penstock__Migrate *order)
     j->key.attempt = order->next_attempt;
     j->moving = true;
     station_send_begin(s, j, order->target);
-}
-
-static void rest(station *s, job *j)
-{
-    engine_sequence_rest(s->engine, j->sequence);
-    j->state = JOB_SENDING;
+    if (made(j) == j->moved_spare) // the seat has no room for the next step's token
+        rest(s, j);
 }
 
 static void pages_send(station *s, job *j, int32_t end)

@@ -72,17 +72,19 @@ static fake_answer ask_decode(fake_ticket *t)
     return a;
 }
 
-// The decode worker hands the sequence of `t` to `target`; `a` is what is known of it.
-static void migrate(fake_ticket *t, const fake_answer *a, fake_worker *target)
+// The decode worker hands the sequence of `t` to `target`, whose ticket has the first `known`
+// tokens of the answer `a`.
+static void migrate(fake_ticket *t, const fake_answer *a, int known, uint32_t spare,
+                    fake_worker *target)
 {
     int32_t tokens[1024];
     size_t count = t->ticket.n_tokens;
     memcpy(tokens, t->ticket.tokens, count * sizeof(tokens[0]));
-    memcpy(tokens + count, a->tokens, (size_t)a->count * sizeof(tokens[0]));
+    memcpy(tokens + count, a->tokens, (size_t)known * sizeof(tokens[0]));
     t->ticket.tokens = tokens;
-    t->ticket.n_tokens = count + (size_t)a->count - 1; // the last comes with the record
+    t->ticket.n_tokens = count + (size_t)known;
     t->ticket.attempt = 1;
-    t->ticket.spare_tokens = 64;
+    t->ticket.spare_tokens = spare;
     t->prefill.incarnation = fake_worker_register(decode)->incarnation;
     t->ticket.prefill = &t->prefill;
     fake_worker_send(target, &t->message);
@@ -95,7 +97,7 @@ static void migrate(fake_ticket *t, const fake_answer *a, fake_worker *target)
     order.request = &t->request;
     order.next_attempt = 1;
     order.token_count = (uint32_t)t->ticket.n_tokens;
-    order.spare_tokens = 64;
+    order.spare_tokens = spare;
     order.target = &peer;
     message.body_case = PENSTOCK__TO_WORKER__BODY_MIGRATE;
     message.migrate = &order;
@@ -176,10 +178,12 @@ static void b077_a_first_token_that_ends_it_is_not_handed_over(void **state)
     end();
 }
 
-// Asks for an answer and has it moved to `target` behind the first `moment` tokens. False: the
-// order came when the answer was over or too far ahead of what was seen of it, or the workers did
-// not meet in time, as happens where one of the processes does not run for a while.
-static bool moved(fake_ticket *t, int moment, fake_worker *target, const fake_answer *truth)
+// Asks for an answer and has it moved to `target` behind the first `moment` tokens, the last of
+// which comes with the record; without `spare` tokens it is moved behind the step that runs then.
+// False: the order came when the answer was over or too far ahead of what was seen of it, or the
+// workers did not meet in time, as happens where one of the processes does not run for a while.
+static bool moved(fake_ticket *t, int moment, uint32_t spare, fake_worker *target,
+                  const fake_answer *truth)
 {
     fake_answer a = { 0 };
     fake_event event;
@@ -187,8 +191,12 @@ static bool moved(fake_ticket *t, int moment, fake_worker *target, const fake_an
     fake_worker_send(decode, &t->message);
     while (a.count < moment && fake_router_next(router, patience_ms, &event))
         fake_answer_take(&a, number, &event);
-    migrate(t, &a, target);
+    migrate(t, &a, a.count - (spare > 0), spare, target);
     assert_true(fake_answer_wait(router, &a, number, patience_ms));
+    // The target may be ready before the word comes that it has everything.
+    while (a.failed_code == 0 && !a.handed_over && fake_router_next(router, 1000, &event))
+        fake_answer_take(&a, number, &event);
+    assert_int_not_equal(a.failed_code, STATUS_INTERNAL);
     if (a.failed_code == 0)
         assert_same(&a, truth);
     else
@@ -220,7 +228,7 @@ static void a_running_sequence_moves(void **state)
         do {
             assert_true(tries++ < 20);
             fake_ticket_make(&t, number++, prompt, 100, 140);
-        } while (!moved(&t, moments[i], target, &truth));
+        } while (!moved(&t, moments[i], 64, target, &truth));
     }
     fake_process_end(router, other, patience_ms);
     end();
@@ -248,7 +256,29 @@ static void a_sequence_moves_whose_hand_over_failed(void **state)
         t.prefill.incarnation = 99;
         t.prefill.host = "";
         t.ticket.prefill = &t.prefill;
-    } while (!moved(&t, 3, target, &truth));
+    } while (!moved(&t, 3, 64, target, &truth));
+    fake_process_end(router, other, patience_ms);
+    end();
+}
+
+// Its target has all that it computed and room for no token more, and the pages end there.
+static void a_sequence_that_may_make_no_token_more_moves_at_once(void **state)
+{
+    (void)state;
+    const char *const plain[] = { "engine.prefix_reuse=false", NULL };
+    const char *const settings[] = { "engine.prefix_reuse=false", "faults=worker.stall:1:100",
+                                     "speculate.drafter=off", NULL };
+    begin_with(NULL, settings);
+    pid_t other = fake_process_start("decode", router, plain);
+    fake_worker *target = fake_router_worker(router, 3);
+    fake_ticket t;
+    fake_ticket_make(&t, 10, prompt, 60, 8);
+    fake_answer truth = ask_decode(&t);
+    int tries = 1;
+    do {
+        assert_true(tries++ < 20);
+        fake_ticket_make(&t, 100 + (uint64_t)tries, prompt, 60, 8);
+    } while (!moved(&t, 4, 0, target, &truth));
     fake_process_end(router, other, patience_ms);
     end();
 }
@@ -396,6 +426,7 @@ int main(void)
         cmocka_unit_test(b077_a_first_token_that_ends_it_is_not_handed_over),
         cmocka_unit_test(a_running_sequence_moves),
         cmocka_unit_test(a_sequence_moves_whose_hand_over_failed),
+        cmocka_unit_test(a_sequence_that_may_make_no_token_more_moves_at_once),
         cmocka_unit_test(many_at_once_all_finish_and_nothing_leaks),
         cmocka_unit_test(b078_cancels_in_every_phase_give_pages_back),
         cmocka_unit_test(b081_a_killed_prefill_worker_fails_its_seats),
