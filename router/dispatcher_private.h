@@ -12,10 +12,10 @@
 // workers may be alive and yet cut off from each other.
 #define HANDOFF_FAILURES_MAX 2
 
-// What is counted for each model by itself: its line, all that wait by their order
+// What is counted for each model by itself: its line, all that wait of each class by their order
 // (router/admission.h), and the credits of its workers.
 typedef struct dispatcher_line {
-    exchange *first, *last;
+    exchange *first[ADMISSION_CLASSES], *last[ADMISSION_CLASSES];
     size_t waiting[ADMISSION_CLASSES];
     size_t running;
     exchange_held held[ADMISSION_CLASSES]; // on decode workers

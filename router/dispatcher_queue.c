@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define PASS_MAX 64 // requests that are looked at behind the first one without room
+#define PASS_MAX 64 // requests of a class that are looked at without finding room
 
 // ---- the line ---------------------------------------------------------------------------------
 
@@ -26,26 +26,27 @@ size_t dispatcher_waiting(const dispatcher_line *line)
     return line->waiting[ADMISSION_INTERACTIVE] + line->waiting[ADMISSION_BATCH];
 }
 
-// From the end: that is where new requests belong. A further attempt keeps the place of its
-// arrival.
+// From the end of its class: that is where new requests belong. A further attempt keeps the place
+// of its arrival.
 void dispatcher_enqueue(dispatcher *d, exchange *x)
 {
     dispatcher_line *q = dispatcher_line_of(x);
-    exchange *before = q->last;
+    exchange **first = &q->first[x->request->priority], **last = &q->last[x->request->priority];
+    exchange *before = *last;
     x->state = EXCHANGE_WAITING;
     x->order = order_of(x);
     while (before && before->order > x->order)
         before = before->queue_previous;
     x->queue_previous = before;
-    x->queue_next = before ? before->queue_next : q->first;
+    x->queue_next = before ? before->queue_next : *first;
     if (before)
         before->queue_next = x;
     else
-        q->first = x;
+        *first = x;
     if (x->queue_next)
         x->queue_next->queue_previous = x;
     else
-        q->last = x;
+        *last = x;
     q->waiting[x->request->priority]++;
     d->counts.waiting++;
 }
@@ -56,11 +57,11 @@ void dispatcher_dequeue(dispatcher *d, exchange *x)
     if (x->queue_previous)
         x->queue_previous->queue_next = x->queue_next;
     else
-        q->first = x->queue_next;
+        q->first[x->request->priority] = x->queue_next;
     if (x->queue_next)
         x->queue_next->queue_previous = x->queue_previous;
     else
-        q->last = x->queue_previous;
+        q->last[x->request->priority] = x->queue_previous;
     x->queue_previous = x->queue_next = NULL;
     q->waiting[x->request->priority]--;
     d->counts.waiting--;
@@ -138,7 +139,7 @@ typedef struct round {
     dispatcher *d;
     policy_view view;
     uint64_t now;
-    size_t passed;                    // requests without room so far
+    size_t passed[ADMISSION_CLASSES]; // requests without room so far
     bool kept;                        // workers are kept free for one of them
     size_t kept_decode, kept_prefill; // SIZE_MAX: none
     // Prompts for prefill workers, and short ones, that found no room: others that want as much or
@@ -246,7 +247,7 @@ static void no_worker(round *r, exchange *x)
     char message[256];
     uint64_t since = x->servable_us ? x->servable_us : x->call->queued_us;
     if (r->now < since + (uint64_t)r->d->router->settings->worker_wait_us) {
-        r->passed++;
+        r->passed[x->request->priority]++;
         return;
     }
     snprintf(message, sizeof message,
@@ -262,14 +263,14 @@ static void waiting_serve(round *r, exchange *x)
     if (x->not_before_us > r->now)
         return;
     if (!class_has_room(d, x)) {
-        r->passed++;
+        r->passed[x->request->priority]++;
         return;
     }
     version_choose(r, x);
     policy_ask ask = ask_of(d, x);
     if (known_full(r, &ask)) {
         x->servable_us = r->now;
-        r->passed++;
+        r->passed[x->request->priority]++;
         room_keep(r, x, &ask);
         return;
     }
@@ -283,7 +284,7 @@ static void waiting_serve(round *r, exchange *x)
         policy_ask *full = full_like(r, &ask);
         if (full)
             *full = ask;
-        r->passed++;
+        r->passed[x->request->priority]++;
         room_keep(r, x, &ask);
     } else if (plan.verdict == POLICY_TOO_LARGE) {
         exchange_fail(x, 503, "too_large_for_workers",
@@ -293,16 +294,28 @@ static void waiting_serve(round *r, exchange *x)
     }
 }
 
+// The next one in the order of the line, of classes that have not been passed too often: one that
+// finds no room hides no other. `next` is the front of what is left of each class.
+static exchange *line_next(const round *r, exchange *next[ADMISSION_CLASSES])
+{
+    exchange **front = NULL;
+    for (size_t i = 0; i < ADMISSION_CLASSES; i++)
+        if (next[i] && r->passed[i] < PASS_MAX && (!front || next[i]->order < (*front)->order))
+            front = &next[i];
+    exchange *x = front ? *front : NULL;
+    if (x)
+        *front = x->queue_next;
+    return x;
+}
+
 // One line; false where another round is due, because the workers or the line changed.
 static bool line_serve(dispatcher *d, const policy_view *view, size_t index)
 {
     round r = { .d = d, .view = *view, .now = clock_now_us() };
-    exchange *next;
-    for (exchange *x = d->lines[index].first; x && r.passed < PASS_MAX && !d->pump_again;
-         x = next) {
-        next = x->queue_next;
+    exchange *next[ADMISSION_CLASSES], *x;
+    memcpy(next, d->lines[index].first, sizeof next);
+    while (!d->pump_again && (x = line_next(&r, next)) != NULL)
         waiting_serve(&r, x);
-    }
     room_give_back(&r);
     return !d->pump_again;
 }

@@ -2,6 +2,8 @@
 # tags: integration router
 # limit: 120
 """Interactive and batch requests, and those with a deadline, when room is short; over workers without an engine."""
+import http.client
+import json
 import os
 import sys
 import threading
@@ -57,6 +59,22 @@ def classes_have_their_own_limits():
         cluster.check_idle()
 
 
+def a_full_share_hides_nobody():
+    """However many batch requests stand before it without finding room in their share, an interactive request is served."""
+    with FakeCluster(router=["admission.batch_share=0.5", "admission.batch_delay=0"]) as cluster:
+        cluster.fake("decode", "d", sequences=4, step_ms=50)
+        batch = [http.client.HTTPConnection(cluster.router_host, cluster.http_port) for _ in range(72)]
+        for connection in batch:  # they outlast the test
+            connection.request("POST", "/v1/completions", json.dumps(body(cluster, words=10, tokens=5000, priority=1)), {"Content-Type": "application/json"})
+        cluster.until("two run, the others wait", lambda: (cluster.state()["requests_running"], cluster.state()["requests_waiting"]) == (2, 70))
+        code, _, _, answer = timed(cluster, words=10, tokens=3, timeout=30)
+        check(code == 200, f"{code} {answer}")
+        check(cluster.state()["requests_waiting"] == 70, "it passed them")
+        for connection in batch:
+            connection.close()
+        cluster.check_idle()
+
+
 def deadlines():
     """`timeout` ends a request with 504 or an error event; one that cannot be met is refused at once with Retry-After."""
     with FakeCluster() as cluster:
@@ -79,7 +97,7 @@ def deadlines():
 
 
 def test():
-    run_parts((batch_waits_behind_interactive, classes_have_their_own_limits, deadlines))
+    run_parts((batch_waits_behind_interactive, classes_have_their_own_limits, a_full_share_hides_nobody, deadlines))
 
 
 main(test)
