@@ -262,7 +262,8 @@ static void waiting_serve(round *r, exchange *x)
     dispatcher *d = r->d;
     if (x->not_before_us > r->now)
         return;
-    if (!class_has_room(d, x)) {
+    if (!class_has_room(d, x)) { // for others of it run
+        x->servable_us = r->now;
         r->passed[x->request->priority]++;
         return;
     }

@@ -143,6 +143,33 @@ def worker_comes_late():
         cluster.check_idle()
 
 
+def held_back_by_their_share():
+    """Requests that their class's share has held back for long wait for a worker as others do, once there is none."""
+    wait_s = 10
+    with FakeCluster(router=["admission.batch_share=0.5", f"router.worker_wait={wait_s}s"]) as cluster:
+        worker = cluster.fake("decode", "d", sequences=4, step_ms=20)
+        holders = [http.client.HTTPConnection(cluster.router_host, cluster.http_port) for _ in range(2)]
+        for c in holders:
+            c.request("POST", "/v1/completions", json.dumps(body(cluster, 5000, priority=1)), {"Content-Type": "application/json"})
+        cluster.until("the share is full", lambda: cluster.state()["requests_running"] == 2)
+        codes = []
+        waiting = [threading.Thread(target=lambda: codes.append(cluster.request("POST", "/v1/completions", body(cluster, 5, priority=1))[0])) for _ in range(5)]
+        for thread in waiting:
+            thread.start()
+        cluster.until("five wait", lambda: cluster.state()["requests_waiting"] == 5)
+        time.sleep(wait_s + 1)
+        worker.expected_death = True
+        worker.kill()
+        cluster.until("the worker is forgotten", lambda: not cluster.state()["workers"])
+        cluster.fake("decode", "d", sequences=4)
+        for c in holders:
+            c.close()
+        for thread in waiting:
+            thread.join()
+        check(codes == [200] * 5, f"{codes}")
+        cluster.check_idle()
+
+
 def alone_then_lost():
     """The only decode worker dies: an error event after the first byte, a status before it."""
     with FakeCluster(router=["router.retry_budget=300ms", "router.worker_wait=200ms"]) as cluster:
@@ -275,7 +302,7 @@ def drain():
 
 
 def test():
-    run_parts((misbehaving, killed_and_stopped, poison, first_token_late, worker_comes_late, alone_then_lost, slow_workers, clients_leave, room_is_short, strangers, drain))
+    run_parts((misbehaving, killed_and_stopped, poison, first_token_late, worker_comes_late, held_back_by_their_share, alone_then_lost, slow_workers, clients_leave, room_is_short, strangers, drain))
 
 
 main(test)
