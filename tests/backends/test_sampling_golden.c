@@ -7,6 +7,7 @@
 
 #include "base/random.h"
 
+#include <float.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
@@ -346,11 +347,58 @@ static void draws_follow_the_whole_set_of_distributions(void **state)
     run_cases(folder, getenv("PENSTOCK_FULL") == NULL ? 256 : 200000);
 }
 
+// ---- the smallest temperatures ----------------------------------------------------------------
+
+// Their inverse is no float. The other tokens' weights vanish, so each filter keeps the largest.
+static void the_smallest_temperatures_take_the_largest(void **state)
+{
+    (void)state;
+    enum { COUNT = 100, LARGEST = 37, FILTERS = 4, TEMPERATURES = 3 };
+    static const float temperatures[TEMPERATURES] = { 2.9e-39f, 1e-40f, FLT_TRUE_MIN };
+    static const backend_sample filters[FILTERS] = {
+        { .top_p = 0.9f, .typical_p = 1 },
+        { .top_p = 1, .typical_p = 1, .min_p = 0.1f },
+        { .top_p = 1, .typical_p = 1, .top_k = 2 },
+        { .top_p = 1, .typical_p = 0.5f },
+    };
+    static golden g;
+    float logits[COUNT];
+    double p[COUNT];
+    vector v = { .count = COUNT, .logits = logits };
+    for (int i = 0; i < COUNT; i++)
+        logits[i] = i == LARGEST ? 2.5f : (float)(i % 7) / 4;
+    g.v = &v;
+    for (int l = 0; l < SUPPORT_LEVELS; l++) {
+        sampler s;
+        if (!device_open(&s.d, support_levels[l], 2))
+            continue;
+        s.logits = device_activation(&s.d, ROWS, VOCABULARY_MAX, NULL);
+        set_logits(&s, &g);
+        for (int i = 0; i < FILTERS * TEMPERATURES; i++) {
+            uint64_t indices[2] = { 0, 1 };
+            g.sample = filters[i % FILTERS];
+            g.sample.repetition_penalty = 1;
+            g.sample.vocabulary = COUNT;
+            g.sample.temperature = temperatures[i / FILTERS];
+            oracle_distribution(logits, &g.sample, p);
+            assert_true(p[LARGEST] == 1);
+            draw_rows(&s, &g, indices, 2);
+            for (int row = 0; row < 2; row++)
+                if (s.results[row].token != LARGEST)
+                    fail_msg("%s, filter %d at %g: token %d", support_levels[l], i % FILTERS,
+                             (double)g.sample.temperature, s.results[row].token);
+        }
+        s.d.table->activation_close(s.logits);
+        device_close(&s.d);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(draws_follow_the_exact_distributions),
         cmocka_unit_test(draws_follow_the_whole_set_of_distributions),
+        cmocka_unit_test(the_smallest_temperatures_take_the_largest),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

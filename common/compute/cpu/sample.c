@@ -5,6 +5,7 @@
 
 #include "base/random.h"
 
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -216,7 +217,9 @@ static void draw_filtered(const backend_sample *s, const float *l, float most, c
                           const cpu_level *level, draw *d)
 {
     filter f = { s, l, scratch->weights, 0, scratch->entries, 0 };
-    f.total = level->weigh(l, s->vocabulary, most, 1.0f / s->temperature, scratch->weights);
+    // Below 2^-128 the inverse would be infinite, and 0 times it no number.
+    float inverse = fminf(1.0f / s->temperature, FLT_MAX);
+    f.total = level->weigh(l, s->vocabulary, most, inverse, scratch->weights);
     float least = s->min_p > 0 ? s->min_p : 0; // the largest weight is 1
     if (!uses_top_k(s) && s->typical_p >= 1 && s->top_p >= 1) {
         for (int i = 0; i < s->vocabulary; i++)
