@@ -48,7 +48,7 @@ void *grammar_allocate(grammar_task *t, size_t size);
 void *grammar_grow(grammar_task *t, void *items, size_t count, size_t *capacity, size_t item_size);
 // Count elementary operations; a source that needs too many is refused.
 void grammar_work(grammar_task *t, uint64_t operations);
-// `param` is a keyword or a place, or "".
+// `param` is the keyword at fault, or "".
 _Noreturn void grammar_fail(grammar_task *t, status code, const char *param, const char *format,
                             ...) __attribute__((format(printf, 4, 5)));
 
