@@ -60,8 +60,8 @@
 typedef struct grammar grammar;
 
 // STATUS_UNSUPPORTED for a keyword or form that is not served, STATUS_TOO_LARGE where the automaton
-// would pass its bounds, else STATUS_INVALID; failure->param is the keyword at fault, or empty where
-// it is none, and the sentence names it. STATUS_NO_MEMORY.
+// would pass its bounds, else STATUS_INVALID; failure->param is the keyword at fault, or empty
+// where it is none, and the sentence names it. STATUS_NO_MEMORY.
 status grammar_compile(slice source, grammar **compiled, error *failure);
 // Holders are counted; the last release frees it. NULL is fine to release.
 grammar *grammar_hold(grammar *g);
