@@ -40,15 +40,22 @@ def need_model():
     return MODEL
 
 
+GIVEN = set()  # ports that this process was told are free: it may not have bound them yet
+
+
 def free_port(host="127.0.0.1"):
-    """A port that nobody uses now, and, where the kernel's range for outgoing connections begins above it, that none of them is given."""
+    """A port that nobody uses now, that was not given before, and, where the kernel's range for outgoing connections begins above it,
+    that none of them is given."""
     with open("/proc/sys/net/ipv4/ip_local_port_range") as f:
         end = max(int(f.read().split()[0]), 11000)
     for _ in range(100):
         port = random.SystemRandom().randrange(10000, end)
+        if port in GIVEN:
+            continue
         with socket.socket() as s:
             try:
                 s.bind((host, port))
+                GIVEN.add(port)
                 return port
             except OSError:
                 continue
