@@ -168,7 +168,7 @@ def how_much(cluster):
     fields = refused(cluster, bearer("small-secret"), 429, "rate_limit_exceeded", "60 tokens a minute", prompt="a")
     check(int(fields["retry-after"]) > 60, f"its answer is a debt: {fields}")
     events = []
-    long = threading.Thread(target=lambda: events.append(ask(cluster, bearer("one-secret"), max_tokens=100)[0]))
+    long = threading.Thread(target=lambda: events.append(ask(cluster, bearer("one-secret"), max_tokens=400)[0]))
     long.start()
     cluster.until("it runs", lambda: metric(cluster, "penstock_requests", state="running") > 0)
     refused(cluster, bearer("one-secret"), 429, "rate_limit_exceeded", "1 requests under way")

@@ -10,13 +10,13 @@ import sys
 import tempfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "harness"))
-from cluster import BUILD, check, main  # noqa: E402
+from cluster import BUILD, SLOW, check, main  # noqa: E402
 
 BENCH = os.path.join(BUILD, "bin", "penstock-bench")
 
 
 def bench(*arguments):
-    return subprocess.run([BENCH, "engine", *arguments], capture_output=True, text=True, timeout=50)
+    return subprocess.run([BENCH, "engine", *arguments], capture_output=True, text=True, timeout=50 * SLOW)
 
 
 def test():
@@ -27,7 +27,7 @@ def test():
                      "--depth", "0,64", "--repeats", "1", "--no-limits", "--json")
         check(done.returncode == 0, done.stderr)
         load, *lines = [json.loads(line) for line in done.stdout.splitlines()]
-        check(load["what"] == "load" and 0 < load["seconds"] < 10, f"{load}")
+        check(load["what"] == "load" and load["seconds"] > 0, f"{load}")
         check(load["file_bytes"] == os.path.getsize(model) and load["peak_bytes"] > load["file_bytes"], f"{load}")
         found = [(line["what"], line["tokens"], line["batch"], line["depth"]) for line in lines]
         check(found == [("prefill", 128, 1, 0), ("prefill", 128, 1, 64), ("decode", 8, 1, 0), ("decode", 24, 3, 0),

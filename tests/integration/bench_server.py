@@ -8,12 +8,12 @@ import subprocess
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "harness"))
-from cluster import BUILD, Cluster, check, main  # noqa: E402
+from cluster import BUILD, SLOW, Cluster, check, main  # noqa: E402
 
 
 def bench(command, *arguments):
     done = subprocess.run([os.path.join(BUILD, "bin", "penstock-bench"), command, *arguments], capture_output=True,
-                          text=True, timeout=60)
+                          text=True, timeout=60 * SLOW)
     return done, [json.loads(line) for line in done.stdout.splitlines()] if done.returncode == 0 else []
 
 
@@ -39,7 +39,7 @@ def test():
         for line in (without, with_):
             check(line["tokens"] > 4 and line["errors"] == 0, f"{line}")
             check(0 < line["gap_p50_ms"] <= line["gap_max_ms"] and line["per_token_ms"] > 0, f"{line}")
-        check(prompts["sent"] == 2 == prompts["served"] and prompts["lost"] == 0, f"{prompts}")
+        check(1 <= prompts["sent"] <= 2 and prompts["served"] == prompts["sent"] and prompts["lost"] == 0, f"{prompts}")
         check(0 < prompts["ttft_p50_s"] <= prompts["ttft_max_s"], f"{prompts}")
         done, _ = bench("interfere", "--base-url", url, "--seconds", "never")
         check(done.returncode == 2 and "--help" in done.stderr, done.stderr)

@@ -9,12 +9,12 @@ import sys
 import tempfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "harness"))
-from cluster import BUILD, check, main  # noqa: E402
+from cluster import BUILD, SLOW, check, main  # noqa: E402
 
 
 def bench(*arguments):
     return subprocess.run([os.path.join(BUILD, "bin", "penstock-bench"), "tokenizer", *arguments], capture_output=True, text=True,
-                          timeout=50)
+                          timeout=50 * SLOW)
 
 
 def test():

@@ -66,6 +66,12 @@ def close_socket(connection):
     connection.close()
 
 
+def all_zero(values, series):
+    for name in series:
+        check(values[name] == 0, f"{name}: {values[name]}")
+    return True
+
+
 def b098_gauges_after_everybody_left(cluster):
     """100 streams whose clients go in the same second; nobody asks for anything afterwards."""
     streams = [open_stream(cluster, max_tokens=1200) for _ in range(100)]
@@ -73,16 +79,13 @@ def b098_gauges_after_everybody_left(cluster):
     for connection in streams:
         close_socket(connection)
     time.sleep(2 * SLOW)
-    values = router_metrics(cluster)
-    for state in ("parsing", "waiting", "running"):
-        check(values[f'penstock_requests{{state="{state}"}}'] == 0, f"{state}: {values}")
+    of_router = [f'penstock_requests{{state="{state}"}}' for state in ("parsing", "waiting", "running")]
     for role in ("prefill", "decode"):
-        check(values[f'penstock_credit_pages{{role="{role}",state="spent"}}'] == 0, f"credits of {role} workers")
-        check(values[f'penstock_pool_pages{{role="{role}",state="held"}}'] == 0, f"pages of {role} workers")
+        of_router += [f'penstock_credit_pages{{role="{role}",state="spent"}}', f'penstock_pool_pages{{role="{role}",state="held"}}']
+    cluster.until("the router's gauges are 0", lambda: all_zero(router_metrics(cluster), of_router), 15)
+    of_worker = ['penstock_worker_sequences{state="running"}', 'penstock_worker_sequences{state="waiting"}', 'penstock_worker_pages{state="held"}']
     for worker in cluster.workers:
-        values = worker_metrics(cluster, worker)
-        for series in ('penstock_worker_sequences{state="running"}', 'penstock_worker_sequences{state="waiting"}', 'penstock_worker_pages{state="held"}'):
-            check(values[series] == 0, f"{worker.name} {series}: {values[series]}")
+        cluster.until(f"the gauges of {worker.name} are 0", lambda: all_zero(worker_metrics(cluster, worker), of_worker), 15)
 
 
 def b099_every_end_is_counted(cluster):

@@ -13,7 +13,7 @@ import threading
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from fakes import FakeCluster  # noqa: E402
-from cluster import check, free_port, main, run_parts  # noqa: E402
+from cluster import SLOW, check, free_port, main, run_parts  # noqa: E402
 from operators import PROGRAM, penstock  # noqa: E402
 
 def body(cluster, **more):
@@ -45,8 +45,7 @@ def cordoning():
         run = threading.Thread(target=lambda: answers.append(cluster.json("POST", "/v1/completions", body(cluster, max_tokens=60))))
         answers = []
         run.start()
-        cluster.until("one works", lambda: [w for w in cluster.state()["workers"] if w["sequences_running"]])
-        busy = [w["name"] for w in cluster.state()["workers"] if w["sequences_running"]][0]
+        busy = cluster.until("one works", lambda: [w["name"] for w in cluster.state()["workers"] if w["sequences_running"]])[0]
         penstock(cluster, "cordon", busy)
         cluster.until("cordoned", lambda: cluster.worker(busy)["state"] == "cordoned")
         for _ in range(5):
@@ -69,7 +68,7 @@ def draining():
         incarnation = cluster.worker("a")["incarnation"]
         text = penstock(cluster, "drain", incarnation, "--wait")
         check(text == "a: drain accepted\na: done\n", text)
-        check(worker.popen.wait(10) == 0, "exit status")
+        check(worker.popen.wait(30 * SLOW) == 0, "exit status")
         check([w["name"] for w in cluster.state()["workers"]] == ["b"], "it is gone")
 
 
@@ -136,10 +135,10 @@ def the_protocol_before():
         check("worker old: it speaks protocol 1, which has no order but drain" in penstock(cluster, "cordon", "old", expect=1), "no such order")
         ancient = cluster.fake("decode", "ancient", wait=False, protocol=0)
         ancient.expected_death = old.expected_death = True
-        check(ancient.popen.wait(10) == 6, "it is refused")
+        check(ancient.popen.wait(30 * SLOW) == 6, "it is refused")
         check("protocol is 0; this program understands 1 and 2 (upgrade one version at a time)" in ancient.text(), ancient.text())
         penstock(cluster, "drain", "old", "--wait")
-        check(old.popen.wait(10) == 0, "it is drained")
+        check(old.popen.wait(30 * SLOW) == 0, "it is drained")
 
 
 def test():

@@ -13,10 +13,10 @@ import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from fakes import FakeCluster  # noqa: E402
-from cluster import check, main, run_parts, together  # noqa: E402
+from cluster import SLOW, check, main, run_parts, together  # noqa: E402
 
 PROMPT = "One morning the ships came back to the harbour with empty nets. " * 8  # longer than policy.local_prefill_tokens
-QUICK = ["control.heartbeat=50ms", "control.suspect_after=150ms", "control.dead_after=600ms"]
+QUICK = [f"control.heartbeat={int(50 * SLOW)}ms", f"control.suspect_after={int(150 * SLOW)}ms", f"control.dead_after={int(600 * SLOW)}ms"]
 
 
 def body(cluster, tokens=60, **more):
@@ -182,30 +182,36 @@ def alone_then_lost():
         check(cluster.request("GET", "/ready")[0] == 200, "not ready with a worker")
         events = cluster.stream("/v1/completions", body(cluster, 500), on_event=after(5, worker.kill))
         check(events[-1]["error"]["code"] == "worker_failed" and "[DONE]" not in events, f"{events[-1]}")
-        slow = cluster.fake("decode", prefill_ms=3000)
-        threading.Timer(0.3, slow.kill).start()
+        slow = cluster.fake("decode", prefill_ms=int(20000 * SLOW))
+        strike = threading.Thread(target=lambda: (cluster.until("it runs", lambda: cluster.state()["requests_running"] == 1), slow.kill()))
+        strike.start()
         code, _, data = cluster.request("POST", "/v1/completions", body(cluster))
+        strike.join()
         check(code == 502 and json.loads(data)["error"]["code"] == "worker_failed", f"{code} {data}")
         check(cluster.metric('penstock_requests_total{outcome="error"}') == 3, "errors are counted")
 
 
 def slow_workers():
     """A silent stream gets comment lines; a request past its deadline ends with 504, or an error event."""
-    with FakeCluster(router=["router.silence=100ms", "router.request_timeout=1s"]) as cluster:
-        cluster.fake("decode", prefill_ms=500, step_ms=40)
+    with FakeCluster(router=["router.silence=100ms", "router.request_timeout=10s"]) as cluster:
+        cluster.fake("decode", prefill_ms=3000, step_ms=40)
         connection = http.client.HTTPConnection(cluster.router_host, cluster.http_port)
         connection.request("POST", "/v1/completions", json.dumps(body(cluster, 5000, stream=True)), {"Content-Type": "application/json"})
+        whole = []
+        other = threading.Thread(target=lambda: whole.append(cluster.request("POST", "/v1/completions", body(cluster, 5000))))
+        other.start()
         lines = [line.strip() for line in connection.getresponse()]
+        other.join()
         check(lines.count(b": waiting") >= 2, f"{lines[:9]}")
         check(lines.index(b": waiting") < min(i for i, line in enumerate(lines) if line.startswith(b"data: ")), f"{lines[:9]}")
         check(json.loads(lines[-2][6:])["error"]["code"] == "deadline", f"{lines[-3:]}")
-        code, _, data = cluster.request("POST", "/v1/completions", body(cluster, 5000))
+        code, _, data = whole[0]
         check(code == 504 and json.loads(data)["error"]["code"] == "deadline", f"{code} {data}")
         cluster.check_idle()
 
 
 def clients_leave():
-    """A client that goes, streaming or not, running or queued, frees its pages within a second."""
+    """A client that goes, streaming or not, running or queued, frees its pages; half a close is enough."""
     with FakeCluster() as cluster:
         cluster.fake("decode", "d", sequences=4, step_ms=20)
         for stream in (True, False):
@@ -220,7 +226,7 @@ def clients_leave():
             half.sock.shutdown(socket.SHUT_WR)
             for c in connections:
                 c.sock.close()
-            cluster.check_idle(1)
+            cluster.check_idle()
             half.sock.close()
         check(cluster.metric('penstock_requests_total{outcome="abort"}') == 12, "aborts are counted")
         check(cluster.metric('penstock_credit_pages{role="decode",state="spent"}') == 0, "credits came back")
@@ -249,7 +255,7 @@ def strangers():
     with FakeCluster() as cluster:
         other = cluster.fake("decode", wait=False, weights=1)
         other.expected_death = True
-        check(other.popen.wait(10) == 6 and "other weights" in other.text(), other.text())
+        check(other.popen.wait(30 * SLOW) == 6 and "other weights" in other.text(), other.text())
         check(cluster.state()["workers"] == [], "it is no worker")
         cluster.fake("prefill", "p", numeric=7)
         cluster.fake("decode", "d", numeric=8)
@@ -276,7 +282,7 @@ def drain():
             check(code == 503 and headers.get("Connection") == "close", f"{code} {headers} {data}")
         text = stream_text(cluster, after(3, term))
         check(len(text) > 100, f"{text!r}")
-        check(cluster.router.popen.wait(10) == 0, "exit status after a drain")
+        check(cluster.router.popen.wait(30 * SLOW) == 0, "exit status after a drain")
         for p in cluster.processes:
             p.expected_death = True
     for action, code in ((["router.drain_deadline=200ms"], 3), ([], 3)):
@@ -298,7 +304,7 @@ def drain():
                     check("[DONE]" not in events, "a second signal ends at once")
             except (http.client.HTTPException, OSError):
                 check(not action, "the stream was cut without an error event")
-            check(cluster.router.popen.wait(10) == code, f"exit status {cluster.router.popen.returncode}")
+            check(cluster.router.popen.wait(30 * SLOW) == code, f"exit status {cluster.router.popen.returncode}")
 
 
 def test():

@@ -9,7 +9,7 @@ import sys
 import tempfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "harness"))
-from cluster import BUILD, Cluster, check, free_port, main, skip  # noqa: E402
+from cluster import BUILD, SLOW, Cluster, check, free_port, main, skip  # noqa: E402
 
 ROLES = {"router": "routers", "prefill": "workers", "decode": "workers"}
 
@@ -67,7 +67,7 @@ def what_does_not_fit_is_refused_at_the_start(folder, model):
                             ([f"security.certificate={folder}/router.pem"], "security.peers_ca is empty")):
         command = [os.path.join(BUILD, "bin", "penstock-router"), "--set", f"router.model={model}",
                    "--set", "http.listen=127.0.0.1:0"] + [part for s in settings for part in ("--set", s)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60 * SLOW)
         check(done.returncode != 0 and words in done.stdout + done.stderr, f"{settings}: {done}")
 
 

@@ -44,6 +44,15 @@ class Split(Cluster):
         time.sleep(0.6)
         return sum(w[field] for w in self.workers_of(role))
 
+    def comes_to(self, role, field, wanted):
+        """A counter of the heartbeats has this value in the end."""
+        def it_does():
+            found = sum(w[field] for w in self.workers_of(role))
+            check(found == wanted, f"{found}, not {wanted}")
+            return True
+        self.until(f"{field} of {role} workers", it_does, 15)
+        check(self.sum(role, field) == wanted, f"{field} of {role} workers went on behind {wanted}")
+
     def idle_within(self, what, seconds):
         begun = time.monotonic()
         self.check_idle(seconds)
@@ -124,7 +133,7 @@ def b078_aborts_in_every_phase():
             together([lambda s=draw.random() * 0.8, i=i: cluster.leave(dict(prompt=text(30 + i, 60), max_tokens=200, ignore_eos=True), s)
                       for i in range(10)])
         together([lambda i=i: cluster.leave(dict(prompt=text(30 + i, 60), max_tokens=200, ignore_eos=True), 0, 1 + i) for i in range(6)])
-        print(cluster.idle_within("46 aborts", 8))
+        print(cluster.idle_within("46 aborts", 30))
         got = cluster.ask(text(5, 60))[:3]
         check(got == solo, f"after aborts: {got} is not {solo}")
         check(sum(w["steps"] for w in cluster.state()["workers"]) > 0, "nothing ran")
@@ -138,7 +147,7 @@ def b079_decode_refuses_what_prefill_computes():
             got = together([lambda i=i: cluster.ask(text(40 + i, 50))[:3] for i in range(8)])
             truth = truth or got
             check(got == truth, f"{name}: {got} is not {truth}")
-            print(cluster.idle_within(name, 4))
+            print(cluster.idle_within(name, 30))
 
 
 def b080_pages_of_an_abort_are_not_written_late():
@@ -160,7 +169,7 @@ def b081_prefill_gives_up_after_decode_has_reserved():
             got = together([lambda i=i: cluster.ask(text(80 + i, 50))[:3] for i in range(12)])
             truth = truth or got
             check(got == truth, f"{name}: {got} is not {truth}")
-            print(cluster.idle_within(name, 4))
+            print(cluster.idle_within(name, 30))
 
 
 def b083_b089_a_worker_restarted_at_the_same_address():
@@ -206,9 +215,9 @@ def b086_usage_of_two_workers():
             check(hits > 0 or i % 3 == 0, f"request {i}, a repetition: {usage}")
         prompt = sum(u["prompt_tokens"] for u in usages)
         hits = sum(u["prompt_tokens_details"]["cached_tokens"] for u in usages)
-        check(cluster.sum("prefill", "prefill_tokens") == prompt - hits, f"computed {cluster.sum('prefill', 'prefill_tokens')}, {prompt} - {hits} are billed")
+        cluster.comes_to("prefill", "prefill_tokens", prompt - hits)
+        cluster.comes_to("decode", "decode_tokens", sum(u["completion_tokens"] - 1 for u in usages))
         check(cluster.sum("decode", "prefill_tokens") == 0, "the decode worker computed prompts")
-        check(cluster.sum("decode", "decode_tokens") == sum(u["completion_tokens"] - 1 for u in usages), "the tokens do not add up")
         cluster.check_idle()
 
 
@@ -218,9 +227,9 @@ def b087_long_prompts_go_to_prefill_by_default():
             cluster.complete(text(120 + i, 40), max_tokens=3, ignore_eos=True)
         check(metric(cluster, "penstock_fallbacks_total") == 0, "a prompt did not go the usual way")
         cluster.check_idle()
+        cluster.until("the prefill worker says what it did", lambda: [w for w in cluster.state()["workers"] if w["role"] == "prefill" and
+                                                                      w["prefill_tokens"] > 0 and w["handoff_bytes"] > 0], 15)
         time.sleep(0.6)
-        delivered = [w for w in cluster.state()["workers"] if w["role"] == "prefill"]
-        check(delivered[0]["prefill_tokens"] > 0 and delivered[0]["handoff_bytes"] > 0, f"prefill did nothing: {delivered}")
         computed = [w["prefill_tokens"] for w in cluster.state()["workers"] if w["role"] == "decode"]
         check(computed == [0], f"the decode worker computed {computed} tokens of prompts")
 

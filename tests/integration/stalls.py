@@ -19,7 +19,7 @@ DUMP = "error worker no step"
 
 
 def settings(stall_s):
-    return [f"worker.step_deadline={int(500 * SLOW)}ms", f"faults=worker.stall:1:{int(1000 * SLOW * stall_s)}:1"]
+    return [f"worker.step_deadline={int(500 * SLOW)}ms", f"faults=worker.stall:1:{int(1000 * stall_s)}:1"]
 
 
 def page(cluster, worker, path):
@@ -35,8 +35,9 @@ def completion(cluster):
 
 
 def alone(model):
-    """The only worker stands still for 3 s: the log says where, once; then it goes on and nothing is lost."""
-    with Cluster(prefill=0, decode=1, model=model, decode_set=settings(3)) as cluster:
+    """The only worker stands still for a while: the log says where, once; then it goes on and nothing is lost."""
+    stall_s = max(10, 3 * SLOW)
+    with Cluster(prefill=0, decode=1, model=model, decode_set=settings(stall_s)) as cluster:
         worker, answers = cluster.workers[0], []
         client = threading.Thread(target=lambda: answers.append(completion(cluster)))
         client.start()
@@ -54,13 +55,14 @@ def alone(model):
                            ("join", "resting|visiting routers"), ("beat", "speaking to routers")):
             check(re.search(rf'thread \d+ name {name} state \w waits_in \S+ does "({does})" for_ms \d+', dump), f"{name}: {dump}")
         stalled = re.search(r'name step .* for_ms (\d+)', dump)
-        check(400 * SLOW <= int(stalled.group(1)) <= 3000 * SLOW, stalled.group(0))
+        check(400 * SLOW <= int(stalled.group(1)) <= 1000 * stall_s, stalled.group(0))
         cluster.check_idle()
 
 
 def beside_another(model):
     """With another worker there, a request does not wait for the one that stands still."""
-    with Cluster(prefill=0, decode=1, model=model, decode_set=settings(8)) as cluster:
+    stall_s = max(15, 8 * SLOW)
+    with Cluster(prefill=0, decode=1, model=model, decode_set=settings(stall_s)) as cluster:
         cluster.role_settings["decode"] = []
         answers = []
         client = threading.Thread(target=lambda: answers.append((completion(cluster), time.monotonic())))
@@ -70,7 +72,7 @@ def beside_another(model):
         cluster.workers.append(cluster.start_worker("decode"))
         client.join()
         check("worker_stuck" in cluster.router.text(), "it was tried elsewhere")
-        check(answers[0][1] - began < 7 * SLOW, f"it waited {answers[0][1] - began:.1f} s")
+        check(answers[0][1] - began < stall_s - 1, f"it waited {answers[0][1] - began:.1f} s")
         cluster.until("the first goes on", lambda: [w["state"] for w in cluster.state()["workers"]] == ["alive"] * 2)
         check(answers[0][0] == completion(cluster), "the same answer")
         cluster.check_idle()

@@ -13,7 +13,7 @@ import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from fakes import FakeCluster  # noqa: E402
-from cluster import BUILD, Cluster, check, hashes, main, need_model, together  # noqa: E402
+from cluster import BUILD, SLOW, Cluster, check, hashes, main, need_model, together  # noqa: E402
 from streams import metric, text_of  # noqa: E402
 
 PROMPT = "some words to begin with, and a few more " * 6
@@ -115,7 +115,7 @@ def one_is_killed(cluster, alone):
     threads = [threading.Thread(target=stream, args=(m,)) for m in ("main", "tiny", "main")]
     for thread in threads:
         thread.start()
-    check(several.wait(60), "streams begin")
+    check(several.wait(60 * SLOW), "streams begin")
     cluster.kill_tiny()
     began = time.monotonic()
     while any(t.is_alive() for t in threads) or time.monotonic() - began < 1:

@@ -119,7 +119,7 @@ def a_death_costs_its_own_streams(cluster, sent):
     for thread in threads:
         thread.start()
     for event in began.values():
-        check(event.wait(30), "both streams begin")
+        check(event.wait(60), "both streams begin")
     cluster.b.kill()
     cluster.b.popen.wait()
     for thread in threads:
