@@ -2,7 +2,8 @@
 
 A test's source may declare, in comments among its first 30 lines, `tags: integration slow` and
 `limit: 120` (seconds, on a plain build). The tag `slow` leaves a test out of --quick; `plain` leaves it out
-under sanitizers (it measures, or compares numbers that they cannot change).
+under sanitizers (it measures, compares numbers that they cannot change, or looks at what runs in a browser: other
+tests ask the same routes for it).
 """
 import os
 import re

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# tags: integration browser
+# tags: integration browser plain
 # limit: 600
 """The page at / in headless Chromium, before a real cluster: it works by mouse and keyboard, says what is wrong, shows what others
 wrote as text only, asks for a key, and talks to nobody but its router. Screenshots of each state stay in BUILD/artifacts/page.
