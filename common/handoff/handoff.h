@@ -103,9 +103,10 @@ typedef struct handoff_event {
 } handoff_event;
 
 // At most HANDOFF transfers of each side are open at a time (1024, half-open ones included): one
-// more is answered by SEND_OVER, or by SEAT_FAILED and at once SEAT_OVER, with STATUS_OVERLOADED. A
-// second begin or open of a live key is ignored and counted: a ticket that came twice changes
-// nothing.
+// more is answered by SEND_OVER, or by SEAT_FAILED and at once SEAT_OVER, with STATUS_OVERLOADED.
+// At the sender, 512 seats at most wait for their begin; the send of one more is answered so when
+// it begins. A second begin or open of a live key is ignored and counted: a ticket that came twice
+// changes nothing.
 
 // Counters for heartbeats and metrics; read by the step thread.
 typedef struct handoff_stats {

@@ -14,7 +14,8 @@ static handoff_send *find_send(handoff *h, const handoff_key *key)
     return NULL;
 }
 
-// A send that ended before its seat opened told nobody: the seat is answered when it opens.
+// A send that ended before its seat opened told nobody: the seat is answered when it opens. And a
+// seat that found no place ends its send, which may begin later.
 static void note_ended(handoff *h, handoff_key key)
 {
     h->ended[h->ended_next++ % HANDOFF_ENDED] = key;
@@ -119,6 +120,10 @@ static void begin(handoff *h, const handoff_command *c)
         apply(h, s, SEND_BEGIN, STATUS_OK);
         return;
     }
+    if (has_ended(h, &c->key)) {
+        refuse_begin(h, c->key, STATUS_OVERLOADED); // its seat found no place and is over
+        return;
+    }
     handoff_pair *p = pair_for(h, c->peer.incarnation, true);
     status result = p ? STATUS_OK : pair_connect(h, &c->peer, &p);
     if (p)
@@ -191,6 +196,8 @@ void send_on_seat_open(handoff *h, handoff_pair *p, const Penstock__SeatOpen *m)
     if (s == NULL) {
         wire_send_ended(h, p, key, m->transfer->generation,
                         ended ? STATUS_CANCELLED : STATUS_OVERLOADED);
+        if (!ended)
+            note_ended(h, key);
         return;
     }
     if (s->t.state == SEND_FREE || s->t.state == SEND_WAITING) {

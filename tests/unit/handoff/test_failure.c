@@ -224,6 +224,35 @@ static void b082_half_open_transfers_are_bounded(void **state)
     transfer_whole(make(3, 0, 1, 1));
 }
 
+// Seats whose tickets the sender has not read are bounded. The send of one that it had no place for
+// ends when it begins, however late that is.
+static void a_seat_too_many_ends_its_send(void **state)
+{
+    (void)state;
+    enum { MOST = 512 };
+    handoff_event event;
+    transfer_whole(make(3, 0, 1, 1)); // the pair is there
+    transfer t = make(2, 0, 1, 1);
+    uint64_t first = t.key.number;
+    for (int i = 0; i < MOST; i++) {
+        open_seat(&t);
+        t.key.number = ++requests;
+    }
+    open_seat(&t);
+    await(&receiver, HANDOFF_SEAT_FAILED, t.key, &event);
+    assert_int_equal(event.code, STATUS_PEER_REFUSED);
+    begin(&t);
+    await(&sender, HANDOFF_SEND_OVER, t.key, &event);
+    assert_int_equal(event.code, STATUS_OVERLOADED);
+    for (int i = 0; i <= MOST; i++) {
+        t.key.number = first + (uint64_t)i;
+        handoff_seat_close(receiver.h, t.key);
+    }
+    count_events(&receiver, HANDOFF_SEAT_OVER, MOST + 1);
+    expect_rest();
+    transfer_whole(make(3, 0, 1, 1));
+}
+
 // What a sequence that moves made since the ticket comes with the record; the sender is told when
 // the pages that it gave so far have gone.
 static void a_record_brings_tokens(void **state)
@@ -389,6 +418,7 @@ int main(int argc, char **argv)
         TEST(a_record_brings_tokens),
         TEST(b082_a_seat_whose_peer_never_comes_ends_by_its_deadline),
         TEST(b082_half_open_transfers_are_bounded),
+        TEST(a_seat_too_many_ends_its_send),
         TEST(a_peer_that_is_not_there_is_reported),
         TEST(b083_another_incarnation_at_the_address_is_refused),
         TEST(b084_each_field_of_the_identity_must_be_equal),
