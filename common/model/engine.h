@@ -255,8 +255,8 @@ status engine_sequence_rewind(engine *e, sequence *s, const int32_t *tokens, int
 void engine_sequence_close(engine *e, sequence *s, bool keep);
 
 void *sequence_owner(const sequence *s);
-// Tokens whose KV is in the pages (prefix hits included), and how many of them were hits; final with
-// the first chunk.
+// Tokens whose KV is in the pages (prefix hits included), and how many of them were hits; final
+// with the first chunk.
 int32_t sequence_computed(const sequence *s);
 int32_t sequence_reused(const sequence *s);
 // The request's tokens and those generated since.
