@@ -112,7 +112,7 @@ const char *registry_state_name(const registry_worker *w)
 
 uint64_t registry_align(const registry_worker *w, uint64_t worker_us)
 {
-    return worker_us ? (uint64_t)((int64_t)worker_us - w->clock_offset_us) : 0;
+    return worker_us ? worker_us - (uint64_t)w->clock_offset_us : 0;
 }
 
 void registry_context_follow(registry *r, served_model *model)
@@ -230,7 +230,7 @@ static void clock_measure(registry_worker *w, const Penstock__WorkerBeat *b, uin
     if (both_ways / 2 > w->clock_error_us && now - w->clock_measured_us < CLOCK_FRESH_US)
         return;
     w->clock_error_us = both_ways / 2;
-    w->clock_offset_us = (int64_t)b->clock_us - (int64_t)(now - both_ways / 2);
+    w->clock_offset_us = (int64_t)(b->clock_us - (now - both_ways / 2)); // any number may come
     w->clock_measured_us = now;
 }
 

@@ -247,6 +247,27 @@ static void a_worker_is_usable_after_its_first_beat(void **state)
     peer_close(&p);
 }
 
+// A worker may say any number.
+static void a_clock_of_any_time_is_measured(void **state)
+{
+    (void)state;
+    static const uint64_t ahead[] = { UINT64_C(1) << 63, (UINT64_C(1) << 63) - 1, UINT64_MAX };
+    for (size_t i = 0; i < sizeof ahead / sizeof *ahead; i++) {
+        peer p = peer_open("a", 11 + i);
+        peer_join(&p);
+        uint64_t base = ahead[i] - clock_now_us(); // its clock says ahead[i], or a little more
+        peer_beat(&p, base);
+        registry_worker *w = registry_at(workers, registry_count(workers) - 1);
+        UNTIL(registry_usable(w));
+        uint64_t now = clock_now_us(), aligned = registry_align(w, now + base);
+        assert_true(aligned >= now - w->clock_error_us - 1000);
+        assert_true(aligned <= now + w->clock_error_us + 1000);
+        for (int bit = 0; bit < 64; bit++)
+            registry_align(w, UINT64_C(1) << bit);
+        peer_close(&p);
+    }
+}
+
 static void silence_is_suspect_then_death(void **state)
 {
     (void)state;
@@ -389,6 +410,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(what_a_worker_tells_is_cut_between_characters),
         TEST(a_worker_is_usable_after_its_first_beat),
+        TEST(a_clock_of_any_time_is_measured),
         TEST(silence_is_suspect_then_death),
         TEST(the_routers_own_absence_is_not_their_silence),
         TEST(a_worker_without_progress_gets_nothing_new),
