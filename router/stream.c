@@ -75,10 +75,16 @@ size_t stream_characters(slice text)
     return count;
 }
 
+slice stream_text_from(const stream *s, size_t begin)
+{
+    slice text = buffer_slice(&s->text); // never a null pointer, however little there is
+    return (slice){ text.data + begin, text.size - begin };
+}
+
 // The text behind `before` was let through; true where the answer is over with it.
 static bool text_arrived(stream *s, size_t before)
 {
-    slice fresh = { s->text.data + before, s->text.size - before };
+    slice fresh = stream_text_from(s, before);
     s->through += fresh.size;
     return s->parts && fresh.size > 0 && tool_answer_push(s->parts, fresh);
 }

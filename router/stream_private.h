@@ -6,3 +6,5 @@
 // Keep what a message says of a token in `entry`. False: no memory.
 bool stream_token_fill(stream *s, const message_token *t, stream_token *entry);
 size_t stream_characters(slice text);
+// What is in `text` from this byte on, the answer's as the prompt's.
+slice stream_text_from(const stream *s, size_t begin);

@@ -13,12 +13,11 @@ static status prompt_text(stream *s, const token_list *prompt)
             s->scores[i].character_begin = s->raw_characters;
         if (detokenizer_push(&decoder, prompt->ids[i], &s->text) != STATUS_OK)
             return STATUS_INTERNAL; // ids were checked
-        s->raw_characters +=
-            stream_characters((slice){ s->text.data + before, s->text.size - before });
+        s->raw_characters += stream_characters(stream_text_from(s, before));
     }
     size_t before = s->text.size;
     detokenizer_end(&decoder, &s->text);
-    s->raw_characters += stream_characters((slice){ s->text.data + before, s->text.size - before });
+    s->raw_characters += stream_characters(stream_text_from(s, before));
     return s->text.overflow ? STATUS_NO_MEMORY : STATUS_OK;
 }
 

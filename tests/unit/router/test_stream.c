@@ -1,6 +1,7 @@
 // Tokens in any order of arrival become one text.
 #include "router_fixture.h"
 #include "router/answer.h"
+#include "router/stream_private.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -268,6 +269,24 @@ static void answers_are_json_and_chunks_add_up_to_the_whole(void **state)
     }
 }
 
+// A buffer that nothing was put into has no memory; its text is empty all the same.
+static void a_text_that_has_not_begun_is_empty(void **state)
+{
+    (void)state;
+    request r = parsed(",\"echo\":true");
+    stream s;
+    begin(&s, &r);
+    assert_null(s.text.data);
+    assert_non_null(stream_text_from(&s, 0).data);
+    assert_int_equal(stream_text_from(&s, 0).size, 0);
+    assert_int_equal(stream_prompt(&s, &r.prompts[0].tokens), STATUS_OK);
+    assert_true(slice_equal(stream_text_from(&s, 1), SLICE("bc")));
+    assert_int_equal(stream_text_from(&s, 3).size, 0);
+    assert_int_equal(s.raw_characters, 3);
+    stream_close(&s);
+    request_close(&r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -278,6 +297,7 @@ int main(void)
         cmocka_unit_test(nothing_is_kept_of_tokens_that_nobody_asks_for),
         cmocka_unit_test(half_characters_wait_and_become_one_replacement_at_the_end),
         cmocka_unit_test(a_worker_that_says_too_much_is_not_believed),
+        cmocka_unit_test(a_text_that_has_not_begun_is_empty),
         cmocka_unit_test(answers_are_json_and_chunks_add_up_to_the_whole),
     };
     return cmocka_run_group_tests(tests, fixture_open, fixture_close);
