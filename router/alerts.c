@@ -307,7 +307,7 @@ static void find_prefill_missing(list *l, const alerts_view *v, const alerts_mod
 {
     load prefill = load_of(v, m, POLICY_PREFILL), decode = load_of(v, m, POLICY_DECODE);
     char n[32];
-    if (decode.usable == 0 || prefill.usable > 0)
+    if (!v->local_prefill || decode.usable == 0 || prefill.usable > 0)
         return;
     if (v->no_prefill > 0 && v->model_count == 1)
         add(l, ALERT_WARNING, "no_prefill",

@@ -63,7 +63,8 @@ typedef struct alerts_departed {
 
 typedef struct alerts_view {
     bool draining;
-    size_t running; // requests
+    bool local_prefill; // decode workers compute prompts where no prefill worker can
+    size_t running;     // requests
     const alerts_model *models;
     size_t model_count;
     const alerts_worker *workers;

@@ -215,6 +215,7 @@ void pulse_render(const pulse *p, buffer *out)
     models_gather(r, served, reasons);
     alerts_view view = {
         .draining = r->draining,
+        .local_prefill = r->settings->local_prefill,
         .running = dispatcher_count(r->dispatcher).running,
         .models = served,
         .model_count = r->models.count,

@@ -39,7 +39,7 @@ static scene calm(void)
 {
     return (scene){ .workers = { calm_prefill, calm_decode },
                     .models = { { .name = "one" } },
-                    .view = { .model_count = 1, .worker_count = 2 } };
+                    .view = { .local_prefill = true, .model_count = 1, .worker_count = 2 } };
 }
 
 static void look(scene *s)
@@ -214,6 +214,14 @@ static void without_prefill_workers_decode_computes_prompts(void **state)
         &s, 0, ALERT_WARNING, "no_prefill",
         "No prefill worker can take work: decode workers compute the prompts themselves, 14 within "
         "the last minute.");
+    s.view.local_prefill =
+        false; // then they do not; that requests cannot be served is said elsewhere
+    s.models[0].not_ready = "no prefill worker is alive, and policy.local_prefill is off";
+    look(&s);
+    expect(
+        &s, 0, ALERT_BAD, "not_ready",
+        "No request can be served: no prefill worker is alive, and policy.local_prefill is off.");
+    assert_int_equal(s.count, 1);
 }
 
 static void requests_that_went_wrong_come_first(void **state)
