@@ -109,12 +109,11 @@ struct bufferevent *http_tls_accept(http_tls *tls, struct event_base *base, int 
     SSL *ssl = SSL_new((SSL_CTX *)tls);
     if (!ssl)
         return NULL;
+    // It frees `ssl` where it fails, too, because it was told to close on free.
     struct bufferevent *stream = bufferevent_openssl_socket_new(
         base, descriptor, ssl, BUFFEREVENT_SSL_ACCEPTING, BEV_OPT_CLOSE_ON_FREE);
-    if (!stream) {
-        SSL_free(ssl);
+    if (!stream)
         return NULL;
-    }
     // A client that closes without TLS's own goodbye has closed all the same.
     bufferevent_openssl_set_allow_dirty_shutdown(stream, 1);
     return stream;
