@@ -106,7 +106,7 @@ typedef struct handoff_seat {
     int32_t named;  // pages named so far by the commands that open it
     int32_t *pages; // [pages_max]
     uint8_t *in;    // [pages_max] SEAT_PAGE_...
-    int32_t posted, stored, needed;
+    int32_t stored, needed;
     handoff_record record;
     status code;
     uint64_t bytes, first_us, last_us, progress_us;

@@ -183,7 +183,6 @@ static void place(const handoff *h, handoff_seat *s, const Penstock__PageRun *m,
                 (fabric_piece){ h->pool + (size_t)pages[i] * size, size };
     }
     memset(s->in + m->first_page, SEAT_PAGE_POSTED, m->page_count);
-    s->posted += (int32_t)m->page_count;
 }
 
 bool seat_place_run(handoff *h, handoff_pair *p, const Penstock__PageRun *m, size_t size,
@@ -226,6 +225,15 @@ static void look_if_complete(handoff *h, handoff_seat *s)
         apply(h, s, SEAT_COMPLETE, STATUS_OK);
 }
 
+// Whether a page that the record does not need has come, or is coming.
+static bool came_from(const handoff_seat *s, int64_t needed)
+{
+    for (int64_t i = needed; i < s->page_count; i++)
+        if (s->in[i] != SEAT_PAGE_MISSING)
+            return true;
+    return false;
+}
+
 void seat_on_record(handoff *h, handoff_pair *p, const Penstock__HandoverRecord *m)
 {
     handoff_seat *s = seat_meant(h, p, m->transfer);
@@ -239,7 +247,7 @@ void seat_on_record(handoff *h, handoff_pair *p, const Penstock__HandoverRecord 
     bool known = (uint32_t)m->next_token->id < h->identity.vocabulary;
     for (size_t i = 0; i < m->n_made; i++)
         known = known && (uint32_t)m->made[i] < h->identity.vocabulary;
-    if (takes && (needed > s->page_count || s->posted > needed - s->first_page || !known)) {
+    if (takes && (needed > s->page_count || came_from(s, needed) || !known)) {
         log_warn(HANDOFF_TAG, "peer %s sent a record of %u tokens for a seat of %d pages",
                  p->address, m->computed, s->page_count);
         apply(h, s, SEAT_MALFORMED, STATUS_PEER_PROTOCOL);

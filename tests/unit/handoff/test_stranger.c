@@ -71,13 +71,19 @@ static void a_page_comes_once(void **state)
     expect_failed_seat(key, STATUS_PEER_PROTOCOL);
 }
 
-static void a_record_of_fewer_pages_than_came_is_wrong(void **state)
+static void a_record_that_does_not_need_what_came_is_wrong(void **state)
 {
     (void)state;
     become_ready();
     handoff_key key = open_seat(4);
     say_run(key, other.generation, 0, 3, 0);
     say_record(key, other.generation, 2 * PEER_PAGE_TOKENS);
+    expect_failed_seat(key, STATUS_PEER_PROTOCOL);
+    // As many as the record needs, but one of them lies behind its end.
+    key = open_seat(4);
+    say_run(key, other.generation, 3, 1, 0);
+    say_record(key, other.generation, 2 * PEER_PAGE_TOKENS);
+    say_run(key, other.generation, 0, 1, 0);
     expect_failed_seat(key, STATUS_PEER_PROTOCOL);
     key = open_seat(4);
     say_record(key, other.generation, 64);
@@ -169,7 +175,7 @@ int main(int argc, char **argv)
         TEST(runs_of_another_generation_or_request_are_dropped),
         TEST(runs_outside_their_seat_fail_it_and_write_nothing),
         TEST(a_page_comes_once),
-        TEST(a_record_of_fewer_pages_than_came_is_wrong),
+        TEST(a_record_that_does_not_need_what_came_is_wrong),
         TEST(pages_before_the_greeting_end_the_peer),
         TEST(another_protocol_is_refused_with_a_sentence),
         TEST(bytes_that_are_no_message_end_the_peer),
