@@ -448,29 +448,6 @@ static void chat_without_a_template_is_refused_and_completions_work(void **state
     assert_non_null(strstr(failure.text, "model m has no chat template"));
 }
 
-// Every answer has a copy of its prompt's text, made when the request comes.
-static void what_comes_back_of_prompts_has_a_bound_in_sum(void **state)
-{
-    (void)state;
-#define TOKENS "{\"model\":\"m\",\"prompt\":[[5,6,7]]"
-    static const body_case sums[] = {
-        { C, TOKENS ",\"n\":3}", STATUS_OK, NULL },
-        { C, TOKENS ",\"n\":2,\"echo\":true,\"max_tokens\":0}", STATUS_OK, NULL },
-        { C, TOKENS ",\"n\":3,\"echo\":true,\"max_tokens\":0}", STATUS_INVALID, "echo" },
-        { C, TOKENS ",\"n\":1,\"best_of\":3,\"echo\":true}", STATUS_INVALID, "echo" },
-        { C, "{\"model\":\"m\",\"prompt\":[[5,6,7],[5,6],[7,8]],\"echo\":true}", STATUS_INVALID,
-          "echo" },
-        { C, TOKENS ",\"n\":2,\"echo\":true,\"logprobs\":0}", STATUS_OK, NULL },
-        { C, TOKENS ",\"n\":2,\"echo\":true,\"logprobs\":1}", STATUS_INVALID, "logprobs" },
-        { C, TOKENS ",\"n\":2,\"prompt_logprobs\":1}", STATUS_INVALID, "prompt_logprobs" },
-    };
-#undef TOKENS
-    int64_t usual = fixture_settings.prompt_scores_max;
-    fixture_settings.prompt_scores_max = 6;
-    bodies_expect(sums, sizeof sums / sizeof *sums);
-    fixture_settings.prompt_scores_max = usual;
-}
-
 // Whose key may use none of the models is told so, also where no model needs to be named.
 static void a_question_of_whom_all_models_are_hidden_from_is_refused(void **state)
 {
@@ -504,7 +481,6 @@ int main(void)
         cmocka_unit_test(b031_text_behind_a_nul_counts),
         cmocka_unit_test(chat_without_a_template_is_refused_and_completions_work),
         cmocka_unit_test(b060_borders_of_sampling_are_taken_or_refused_by_name),
-        cmocka_unit_test(what_comes_back_of_prompts_has_a_bound_in_sum),
         cmocka_unit_test(a_question_of_whom_all_models_are_hidden_from_is_refused),
     };
     return cmocka_run_group_tests(tests, fixture_open, fixture_close);
