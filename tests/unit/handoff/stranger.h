@@ -108,7 +108,7 @@ static inline void on_closed(void *owner, fabric_peer from)
 
 #define TURN_UNTIL(condition)                                                                      \
     do {                                                                                           \
-        uint64_t end_us = clock_now_us() + 10 * SECOND;                                            \
+        uint64_t end_us = clock_now_us() + 30 * SECOND;                                            \
         while (!(condition)) {                                                                     \
             if (clock_now_us() > end_us)                                                           \
                 fail_msg("not in time: %s", #condition);                                           \

@@ -164,7 +164,7 @@ static void exchange(peer *a, peer *b)
 static void expect_pairs(peer *p, uint32_t open, uint64_t unused)
 {
     handoff_stats stats = { 0 };
-    for (uint64_t end_us = clock_now_us() + 5 * SECOND; clock_now_us() < end_us;) {
+    for (uint64_t end_us = clock_now_us() + 30 * SECOND; clock_now_us() < end_us;) {
         handoff_stats_of(p->h, &stats);
         if (stats.peers_open == open && stats.unused_pairs == unused)
             return;

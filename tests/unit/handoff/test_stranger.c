@@ -143,9 +143,9 @@ static void a_probe_must_be_right_in_size_sum_and_order(void **state)
 static void a_peer_that_says_nothing_is_closed(void **state)
 {
     (void)state;
-    uint64_t begin_us = clock_now_us();
+    uint64_t begin_us = clock_now_us(); // a moment after it connected
     TURN_UNTIL(other.closed);
-    assert_true(clock_now_us() - begin_us > 3 * SECOND);
+    assert_true(clock_now_us() - begin_us > (uint64_t)worker.settings.connect_us);
 }
 
 static void a_second_connection_replaces_the_first(void **state)

@@ -89,7 +89,7 @@ static inline void open_seat(const transfer *t)
 
 static inline void await(peer *p, handoff_event_kind kind, handoff_key key, handoff_event *found)
 {
-    if (!peer_wait(p, kind, key, 10 * SECOND, found))
+    if (!peer_wait(p, kind, key, 30 * SECOND, found))
         fail_msg("event %d of request %d did not come", (int)kind, (int)key.number);
 }
 
@@ -135,7 +135,7 @@ static inline void transfer_whole(transfer t)
 static inline void expect_rest(void)
 {
     handoff_stats stats;
-    uint64_t end_us = clock_now_us() + 5 * SECOND;
+    uint64_t end_us = clock_now_us() + 30 * SECOND;
     do {
         handoff_stats_of(sender.h, &stats);
         bool idle = stats.sends_open == 0 && stats.pages_quarantined == 0;
