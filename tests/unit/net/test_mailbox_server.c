@@ -4,6 +4,7 @@
 #include "base/clock.h"
 
 #include <setjmp.h>
+#include <signal.h>
 #include <spawn.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -15,16 +16,25 @@
 
 extern char **environ;
 
-static const int64_t patience_us = 10000000;
+static const int64_t patience_us = 30000000;
 
-static int ask_main(const char *url)
+// This program, started again: asks once.
+static int ask_main(const char *url, const char *timeout_us)
 {
     buffer reply = { 0 };
-    status result = mailbox_request(url, SLICE("question"), 500000, &reply, NULL);
+    status result = mailbox_request(url, SLICE("question"), atoll(timeout_us), &reply, NULL);
     if (result == STATUS_OK && !slice_equal(buffer_slice(&reply), SLICE("answer")))
         result = STATUS_INTERNAL;
     buffer_close(&reply);
     return result;
+}
+
+static pid_t ask(const mailbox_server *server, const char *timeout_us)
+{
+    char *arguments[] = { "asker", (char *)mailbox_server_url(server), (char *)timeout_us, NULL };
+    pid_t asker;
+    assert_int_equal(posix_spawn(&asker, "/proc/self/exe", NULL, NULL, arguments, environ), 0);
+    return asker;
 }
 
 static mailbox_event *expect(queue *events, mailbox_event_kind kind)
@@ -58,18 +68,16 @@ static void a_server_answers_and_survives_unanswered_requests(void **state)
     assert_int_equal(mailbox_server_open("tcp://127.0.0.1:0", 1, &mailbox_limits_default, events,
                                          NULL, &server, &failure),
                      STATUS_OK);
-    pid_t asker[2];
-    char *arguments[] = { "asker", (char *)mailbox_server_url(server), NULL };
-    assert_int_equal(posix_spawn(&asker[0], "/proc/self/exe", NULL, NULL, arguments, environ), 0);
+    pid_t asker = ask(server, "6000000");
     mailbox_event_free(expect(events, MAILBOX_REQUEST)); // no answer: it gives up
     int exit_status;
-    waitpid(asker[0], &exit_status, 0);
+    waitpid(asker, &exit_status, 0);
     assert_int_equal(WEXITSTATUS(exit_status), STATUS_PEER_SILENT);
-    assert_int_equal(posix_spawn(&asker[1], "/proc/self/exe", NULL, NULL, arguments, environ), 0);
+    asker = ask(server, "20000000");
     mailbox_event *event = expect(events, MAILBOX_REQUEST);
     assert_true(slice_equal(event->data, SLICE("question")));
     mailbox_reply(event, SLICE("answer"));
-    waitpid(asker[1], &exit_status, 0);
+    waitpid(asker, &exit_status, 0);
     assert_int_equal(WEXITSTATUS(exit_status), STATUS_OK);
     mailbox_server_close(server);
     drop_queue(events);
@@ -83,12 +91,11 @@ static void a_server_may_close_before_its_events(void **state)
     assert_int_equal(mailbox_server_open("tcp://127.0.0.1:0", 2, &mailbox_limits_default, events,
                                          NULL, &server, NULL),
                      STATUS_OK);
-    char *arguments[] = { "asker", (char *)mailbox_server_url(server), NULL };
-    pid_t asker;
-    assert_int_equal(posix_spawn(&asker, "/proc/self/exe", NULL, NULL, arguments, environ), 0);
+    pid_t asker = ask(server, "20000000");
     mailbox_event *event = expect(events, MAILBOX_REQUEST);
     mailbox_server_close(server);
     mailbox_reply(event, SLICE("too late"));
+    kill(asker, SIGKILL);
     waitpid(asker, NULL, 0);
     drop_queue(events);
 }
@@ -112,8 +119,8 @@ static void a_bad_address_is_a_sentence(void **state)
 
 int main(int argc, char **argv)
 {
-    if (argc == 2)
-        return ask_main(argv[1]);
+    if (argc == 3)
+        return ask_main(argv[1], argv[2]);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_server_answers_and_survives_unanswered_requests),
         cmocka_unit_test(a_server_may_close_before_its_events),

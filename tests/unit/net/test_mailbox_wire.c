@@ -87,11 +87,24 @@ static void say(int fd, const void *bytes, size_t size)
     assert_int_equal(send(fd, bytes, size, MSG_NOSIGNAL), size);
 }
 
+// So many bytes, or as many as come. A process that was stopped and goes on is interrupted.
+static size_t receive(int fd, uint8_t *to, size_t size)
+{
+    size_t have = 0;
+    while (have < size) {
+        ssize_t got = recv(fd, to + have, size - have, 0);
+        if (got <= 0 && !(got < 0 && errno == EINTR))
+            break;
+        have += got > 0 ? (size_t)got : 0;
+    }
+    return have;
+}
+
 static void hear(int fd, const void *wanted, size_t size)
 {
     uint8_t got[256];
     assert_true(size <= sizeof got);
-    assert_int_equal(recv(fd, got, size, MSG_WAITALL), size);
+    assert_int_equal(receive(fd, got, size), size);
     assert_memory_equal(got, wanted, size);
 }
 
@@ -100,8 +113,9 @@ static void hear_end(int fd)
 {
     uint8_t rest[64];
     ssize_t got;
-    while ((got = recv(fd, rest, sizeof rest, 0)) > 0)
-        ;
+    do
+        got = recv(fd, rest, sizeof rest, 0);
+    while (got > 0 || (got < 0 && errno == EINTR));
     assert_true(got == 0 || errno == ECONNRESET);
     close(fd);
 }
@@ -260,7 +274,7 @@ static bool a_slow_stranger_is_cut(void)
     struct pollfd end = { .fd = fd, .events = POLLIN };
     bool cut = false;
     uint8_t heard[sizeof greeting];
-    if (recv(fd, heard, sizeof heard, MSG_WAITALL) == sizeof heard) { // it has a place
+    if (receive(fd, heard, sizeof heard) == sizeof heard) { // it has a place
         for (size_t i = 0; i < sizeof greeting && !cut; i++) {
             send(fd, greeting + i, 1, MSG_NOSIGNAL);
             cut = poll(&end, 1, 250) == 1;
