@@ -3,6 +3,7 @@
 #include "harness/fake/fake_router.h"
 
 #include "base/clock.h"
+#include "base/random.h"
 
 #include <arpa/inet.h>
 #include <setjmp.h>
@@ -26,6 +27,26 @@ static void begin_with(const char *const *settings)
 {
     router = fake_router_open();
     process = fake_process_start("decode", router, settings);
+}
+
+// Pumps until the condition holds.
+#define PUMP_UNTIL(condition)                                                                      \
+    do {                                                                                           \
+        uint64_t end_us = clock_now_us() + patience_ms * 1000ull;                                  \
+        while (!(condition)) {                                                                     \
+            if (clock_now_us() > end_us)                                                           \
+                fail_msg("not in time: %s", #condition);                                           \
+            fake_router_pump(router, 20);                                                          \
+        }                                                                                          \
+    } while (0)
+
+// Until so many tokens of request `number` came, or it ended.
+static void take_tokens(fake_answer *a, uint64_t number, int count)
+{
+    fake_event event;
+    while (a->count < count && fake_router_next(router, patience_ms, &event))
+        fake_answer_take(a, number, &event);
+    assert_true(a->count >= count);
 }
 
 static void end(void)
@@ -57,7 +78,7 @@ static void it_joins_generates_and_gives_its_pages_back(void **state)
     assert_true(beat->healthy && !beat->draining);
     assert_int_equal(beat->decode_tokens, 19);
     assert_int_equal(beat->prefill_tokens, PROMPT_COUNT);
-    assert_true(beat->router_clock_us != 0 && beat->since_beat_us < 2000000);
+    assert_true(beat->router_clock_us != 0 && beat->since_beat_us < patience_ms * 1000ull);
     // A second time the prompt's full pages are there, and the answer is the same, bit for bit.
     t.request.number = 2;
     fake_answer again = fake_worker_ask(w, &t, patience_ms);
@@ -126,11 +147,9 @@ static void cancel_deadline_and_repetition(void **state)
     fake_ticket_make(&t, 1, prompt, PROMPT_COUNT, 400);
     fake_worker_send(w, &t.message);
     fake_worker_send(w, &t.message); // repeated: ignored
-    fake_event event;
     fake_answer a = { 0 };
-    while (a.count < 3 && fake_router_next(router, patience_ms, &event))
-        fake_answer_take(&a, 1, &event);
-    assert_int_equal(fake_worker_beat(w)->sequences_running, 1);
+    take_tokens(&a, 1, 3);
+    PUMP_UNTIL(fake_worker_beat(w)->sequences_running == 1);
     fake_worker_cancel(w, 1, 1); // another attempt: ignored
     fake_router_pump(router, 200);
     assert_int_equal(fake_worker_beat(w)->sequences_running, 1);
@@ -227,9 +246,7 @@ static void a_lost_router_is_forgotten_and_joined_again(void **state)
     // A message that breaks the protocol ends the connection, too.
     fake_worker_send_bytes(second, SLICE("\x0a\x00"));
     fake_worker *third = fake_router_worker(router, 3);
-    for (int i = 0; i < 100 && fake_worker_connected(second); i++)
-        fake_router_pump(router, 20);
-    assert_false(fake_worker_connected(second));
+    PUMP_UNTIL(!fake_worker_connected(second));
     // And silence.
     fake_worker_send(third, &t.message);
     fake_router_speak(router, false);
@@ -245,19 +262,21 @@ static void a_lost_router_is_forgotten_and_joined_again(void **state)
 static void a_signal_drains_and_a_second_one_ends(void **state)
 {
     (void)state;
-    begin_with((const char *const[]){ "faults=worker.stall:1:10", NULL });
+    begin_with((const char *const[]){ "faults=worker.stall:1:50", NULL });
     fake_worker *w = fake_router_worker(router, 1);
     fake_ticket t;
-    fake_ticket_make(&t, 1, prompt, PROMPT_COUNT, 60);
+    fake_ticket_make(&t, 1, prompt, PROMPT_COUNT, 100);
     fake_answer a = { 0 }, b = { 0 };
     fake_worker_send(w, &t.message);
-    fake_event event;
-    while (a.count < 2 && fake_router_next(router, patience_ms, &event))
-        fake_answer_take(&a, 1, &event);
+    take_tokens(&a, 1, 2);
     kill(process, SIGTERM);
-    while (!fake_worker_beat(w)->draining && fake_router_next(router, 200, &event))
-        fake_answer_take(&a, 1, &event);
-    assert_true(fake_worker_beat(w)->draining);
+    fake_event event;
+    for (uint64_t end_us = clock_now_us() + patience_ms * 1000ull;
+         !fake_worker_beat(w)->draining;) {
+        assert_true(clock_now_us() < end_us);
+        if (fake_router_next(router, 200, &event))
+            fake_answer_take(&a, 1, &event);
+    }
     fake_ticket_make(&t, 2, prompt, PROMPT_COUNT, 60);
     fake_worker_send(w, &t.message);
     bool goodbye = false;
@@ -268,19 +287,20 @@ static void a_signal_drains_and_a_second_one_ends(void **state)
             event.message != NULL && event.message->body_case == PENSTOCK__TO_ROUTER__BODY_GOODBYE;
     }
     assert_true(goodbye);
-    assert_int_equal(a.count, 60);
+    assert_int_equal(a.count, 100);
     assert_int_equal(b.refused_code, STATUS_UNAVAILABLE);
     assert_int_equal(fake_process_wait(router, process, patience_ms), 0);
     assert_int_equal(fake_router_leaves(router), 1);
     fake_router_close(router);
 
-    begin_with((const char *const[]){ "faults=worker.stall:1:10", NULL });
+    begin_with((const char *const[]){ "faults=worker.stall:1:50", NULL });
     w = fake_router_worker(router, 1);
     fake_ticket_make(&t, 1, prompt, PROMPT_COUNT, 400);
     fake_worker_send(w, &t.message);
-    fake_router_pump(router, 300);
+    a = (fake_answer){ 0 };
+    take_tokens(&a, 1, 1);
     kill(process, SIGTERM);
-    fake_router_pump(router, 100);
+    PUMP_UNTIL(fake_worker_beat(w)->draining);
     kill(process, SIGTERM);
     assert_int_equal(fake_process_wait(router, process, patience_ms), 3);
     fake_router_close(router);
@@ -290,8 +310,7 @@ static void a_signal_drains_and_a_second_one_ends(void **state)
     w = fake_router_worker(router, 1);
     fake_worker_send(w, &t.message);
     a = (fake_answer){ 0 };
-    while (a.count < 2 && fake_router_next(router, patience_ms, &event))
-        fake_answer_take(&a, 1, &event);
+    take_tokens(&a, 1, 2);
     kill(process, SIGTERM);
     assert_true(fake_answer_wait(router, &a, 1, patience_ms));
     assert_int_equal(a.failed_code, STATUS_UNAVAILABLE);
@@ -343,16 +362,24 @@ static int page_get(int port, const char *path, char text[16384])
     return code;
 }
 
+// A port that nobody uses now. It is below those that the kernel gives to whoever asks for any.
 static int free_port(void)
 {
-    struct sockaddr_in at = { .sin_family = AF_INET };
-    socklen_t size = sizeof(at);
-    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    assert_int_equal(bind(fd, (struct sockaddr *)&at, size), 0);
-    getsockname(fd, (struct sockaddr *)&at, &size);
-    close(fd);
-    return ntohs(at.sin_port);
+    FILE *range = fopen("/proc/sys/net/ipv4/ip_local_port_range", "r");
+    int above = 0, port = 0, failed = -1;
+    assert_true(range != NULL && fscanf(range, "%d", &above) == 1);
+    fclose(range);
+    above = above < 11000 ? 11000 : above;
+    for (int tries = 0; tries < 100 && failed != 0; tries++) {
+        port = 10000 + (int)(random_system() % (uint64_t)(above - 10000));
+        struct sockaddr_in at = { .sin_family = AF_INET, .sin_port = htons((uint16_t)port) };
+        at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+        int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        failed = bind(fd, (struct sockaddr *)&at, sizeof(at));
+        close(fd);
+    }
+    assert_int_equal(failed, 0);
+    return port;
 }
 
 static void a_stuck_step_is_not_healthy_and_the_page_says_so(void **state)
@@ -361,7 +388,7 @@ static void a_stuck_step_is_not_healthy_and_the_page_says_so(void **state)
     char listen[64], text[16384];
     int port = free_port();
     snprintf(listen, sizeof(listen), "http.listen=127.0.0.1:%d", port);
-    begin_with((const char *const[]){ "faults=worker.stall:1:4000:1", "worker.step_deadline=300ms",
+    begin_with((const char *const[]){ "faults=worker.stall:1:20000:1", "worker.step_deadline=300ms",
                                       listen, NULL });
     fake_worker *w = fake_router_worker(router, 1);
     assert_int_equal(page_get(port, "/health", text), 200);
@@ -370,9 +397,7 @@ static void a_stuck_step_is_not_healthy_and_the_page_says_so(void **state)
     fake_ticket_make(&t, 1, prompt, PROMPT_COUNT, 10);
     fake_answer a = { 0 };
     fake_worker_send(w, &t.message);
-    for (int i = 0; i < 100 && fake_worker_beat(w)->healthy; i++)
-        fake_router_pump(router, 20);
-    assert_false(fake_worker_beat(w)->healthy); // heartbeats come while the step is stuck
+    PUMP_UNTIL(!fake_worker_beat(w)->healthy); // heartbeats come while the step is stuck
     assert_int_equal(page_get(port, "/health", text), 503);
     assert_int_equal(page_get(port, "/ready", text), 503);
     assert_non_null(strstr(text, "no step was made"));
@@ -406,13 +431,8 @@ static void routers_are_served_side_by_side_and_share_the_credits(void **state)
     process = fake_process_start("decode", router,
                                  (const char *const[]){ routers, "faults=worker.stall:1:5", NULL });
     fake_worker *w = fake_router_worker(router, 1), *v = fake_router_worker(other, 1);
-    for (int i = 0;
-         i < 200 && (fake_worker_register(w)->page_credits * 2 > fake_worker_register(w)->pages ||
-                     !fake_worker_connected(v));
-         i++) {
-        fake_router_pump(router, 20);
-        fake_router_pump(other, 20);
-    }
+    PUMP_UNTIL((fake_router_pump(other, 20), fake_worker_connected(v)) &&
+               fake_worker_register(w)->page_credits * 2 <= fake_worker_register(w)->pages);
     assert_int_equal(fake_worker_register(w)->page_credits, fake_worker_register(w)->pages / 2);
     assert_int_equal(fake_worker_register(v)->page_credits, fake_worker_register(v)->pages / 2);
     // A router that goes takes only its own requests along.
@@ -422,18 +442,13 @@ static void routers_are_served_side_by_side_and_share_the_credits(void **state)
     fake_ticket_make(&t, 2, prompt, PROMPT_COUNT, 40);
     fake_answer a = { 0 };
     fake_worker_send(w, &t.message);
-    fake_event event;
-    while (a.count < 5 && fake_router_next(router, patience_ms, &event))
-        fake_answer_take(&a, 2, &event);
+    take_tokens(&a, 2, 5);
     fake_router_close(other);
     assert_true(fake_answer_wait(router, &a, 2, patience_ms));
     assert_int_equal(a.count, 40);
     assert_true(fake_worker_idle(router, w, patience_ms));
     assert_int_equal(fake_worker_beat(w)->preemptions, 0);
-    for (int i = 0;
-         i < 400 && fake_worker_register(w)->page_credits < fake_worker_register(w)->pages; i++)
-        fake_router_pump(router, 20);
-    assert_int_equal(fake_worker_register(w)->page_credits, fake_worker_register(w)->pages);
+    PUMP_UNTIL(fake_worker_register(w)->page_credits == fake_worker_register(w)->pages);
     end();
 }
 

@@ -10,7 +10,7 @@
 
 #define ANSWERS 12
 
-static const int patience_ms = 30000;
+static const int patience_ms = 60000;
 static fake_router *router;
 static fake_worker *worker;
 static pid_t process;
@@ -20,10 +20,10 @@ static int32_t prompt[2000];
 static fake_answer answers[ANSWERS];
 static int first_order[ANSWERS], end_order[ANSWERS], firsts, ends, clock_ticks;
 
-// Steps take 5 ms, so that what is sent at a time arrives in one step.
+// Steps take 20 ms, so that what is sent at a time arrives in one step or the next few.
 static void begin_with(const char *const *settings)
 {
-    const char *all[12] = { "faults=worker.stall:1:5", "engine.prefix_reuse=false" };
+    const char *all[12] = { "faults=worker.stall:1:20", "engine.prefix_reuse=false" };
     for (int i = 0; settings[i] != NULL; i++)
         all[i + 2] = settings[i];
     memset(answers, 0, sizeof(answers));
