@@ -100,7 +100,7 @@ static void nothing_is_lost_or_reordered_between_threads(void **state)
         assert_int_equal(pthread_create(&threads[i], NULL, push_all, &pushers[i]), 0);
     }
     for (int taken = 0; taken < PUSHERS * EACH; taken++) {
-        int *item = queue_pop_wait(q, 10000000);
+        int *item = queue_pop_wait(q, 60000000);
         assert_non_null(item);
         int from = 0;
         while (item < pushers[from].numbers || item >= pushers[from].numbers + EACH)

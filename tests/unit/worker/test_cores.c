@@ -128,7 +128,7 @@ static bool any_busy(const backend_borrowed *b)
 
 static void wait_until_busy(const backend_borrowed *b, bool busy)
 {
-    for (int i = 0; i < 5000 && any_busy(b) != busy; i++)
+    for (int i = 0; i < 60000 && any_busy(b) != busy; i++)
         usleep(1000);
     assert_int_equal(any_busy(b), busy);
 }

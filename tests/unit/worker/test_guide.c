@@ -39,7 +39,7 @@ static guides *open_with(int64_t kept, uint64_t bytes_max)
 
 static guide_state settled(const guide *use)
 {
-    for (int i = 0; i < 5000 && guide_state_of(use) == GUIDE_COMPILING; i++)
+    for (int i = 0; i < 60000 && guide_state_of(use) == GUIDE_COMPILING; i++)
         clock_sleep_us(1000);
     return guide_state_of(use);
 }
