@@ -156,7 +156,7 @@ static void tick(handoff *h)
         return;
     uint64_t absent_us = passed_us > 4 * usual_us ? passed_us - usual_us : 0;
     h->tick_us = now_us;
-    pair_tick(h);
+    pair_tick(h, absent_us);
     send_tick(h, absent_us);
     seat_tick(h, absent_us);
 }

@@ -192,6 +192,8 @@ status handoff_noted(const handoff *h, uint64_t incarnation);
 void admit_command(handoff *h, const handoff_command *c);
 // Whether this Hello may come in; a token that lets it in is used up.
 bool admit_take(handoff *h, const Penstock__Hello *hello);
+// Tokens that were not used yet hold longer by how long this thread stood still.
+void admit_forgive(handoff *h, uint64_t absent_us);
 
 // wire.c: `transfer` messages; a peer that does not take its messages is failed.
 void wire_hello(handoff *h, handoff_pair *p);
@@ -230,7 +232,7 @@ void pair_on_confirm(handoff *h, handoff_pair *p, const Penstock__Probe *probe);
 bool pair_place_probe(handoff *h, handoff_pair *p, const Penstock__Probe *probe, size_t size,
                       fabric_placement *placement);
 void pair_probe_returned(handoff *h, handoff_pair *p, bool received, status code);
-void pair_tick(handoff *h);
+void pair_tick(handoff *h, uint64_t absent_us);
 // A transfer needs it, or will: it is the last one to be closed for another's sake.
 void pair_use(handoff *h, handoff_pair *p);
 void pair_on_accepted(void *owner, fabric_peer peer, const char *address);

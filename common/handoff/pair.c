@@ -267,19 +267,26 @@ void pair_on_hello(handoff *h, handoff_pair *p, message_fabric **m)
     }
 }
 
+// Greetings that waited for what is known now; of one incarnation, or (0) of all.
+static void look_who_waits(handoff *h, uint64_t incarnation)
+{
+    for (uint32_t i = 0; i < HANDOFF_PEERS_MAX; i++) {
+        handoff_pair *p = &h->pairs[i];
+        if (p->state != PAIR_ACCEPTED || p->greeting == NULL ||
+            (incarnation != 0 && p->greeting->hello->incarnation != incarnation) ||
+            !admit_take(h, p->greeting->hello))
+            continue;
+        take_in(h, p, p->greeting->hello);
+        forget_greeting(p);
+    }
+}
+
 void pair_on_admission(handoff *h, uint64_t incarnation)
 {
     handoff_pair *known = pair_for(h, incarnation, false);
     if (known)
         pair_use(h, known);
-    for (uint32_t i = 0; i < HANDOFF_PEERS_MAX; i++) {
-        handoff_pair *p = &h->pairs[i];
-        if (p->state != PAIR_ACCEPTED || p->greeting == NULL ||
-            p->greeting->hello->incarnation != incarnation || !admit_take(h, p->greeting->hello))
-            continue;
-        take_in(h, p, p->greeting->hello);
-        forget_greeting(p);
-    }
+    look_who_waits(h, incarnation);
 }
 
 void pair_on_unreadable(handoff *h, handoff_pair *p, const error *failure)
@@ -394,12 +401,21 @@ void pair_probe_returned(handoff *h, handoff_pair *p, bool received, status code
         release_probe(p);
 }
 
-void pair_tick(handoff *h)
+void pair_tick(handoff *h, uint64_t absent_us)
 {
+    uint64_t now_us = fabric_now_us(h->net), connect_us = (uint64_t)h->settings.connect_us;
+    if (absent_us > 0) {
+        admit_forgive(h, absent_us);
+        look_who_waits(h, 0);
+    }
     for (uint32_t i = 0; i < HANDOFF_PEERS_MAX; i++) {
         handoff_pair *p = &h->pairs[i];
         bool setting_up = p->state != PAIR_FREE && p->state != PAIR_READY;
-        if (!setting_up || p->state == PAIR_CLOSING || fabric_now_us(h->net) <= p->deadline_us)
+        if (!setting_up || p->state == PAIR_CLOSING)
+            continue;
+        uint64_t most_us = p->client || p->greeting ? connect_us : 2 * connect_us;
+        p->deadline_us = clock_forgive(p->deadline_us, absent_us, now_us + most_us);
+        if (now_us <= p->deadline_us)
             continue;
         if (p->greeting)
             log_warn(HANDOFF_TAG, "peer %s shows no token that a router gave for it", p->address);

@@ -157,6 +157,18 @@ static int child_sender(char **argv)
     return 0;
 }
 
+// Until this process was stopped and goes on, and has looked at its deadlines.
+static void wait_for_a_stop(void)
+{
+    uint64_t before_us = clock_now_us(), now_us;
+    while (now_us = clock_now_us(), now_us - before_us < 2 * SECOND) {
+        before_us = now_us;
+        clock_sleep_us(10000);
+    }
+    clock_sleep_us(300000);
+}
+
+// "late": nobody is admitted before it was stopped.
 static int child_receiver(char **argv)
 {
     peer p;
@@ -170,6 +182,8 @@ static int child_receiver(char **argv)
     if (write(STDOUT_FILENO, &port, sizeof(port)) != sizeof(port))
         return 1;
     dup2(STDERR_FILENO, STDOUT_FILENO); // the pipe was for the port only, and UCX writes there
+    if (strcmp(argv[1], "late") == 0)
+        wait_for_a_stop();
     uint64_t first = first_number(strtoull(argv[3], NULL, 10));
     for (uint64_t i = 0; i < LANES; i++)
         receiver_open(&p, first + i, TEST_INCARNATION);
@@ -207,7 +221,7 @@ static child start(const char *role, uint16_t port)
     posix_spawn_file_actions_t actions;
     assert_int_equal(pipe2(pipe_fds, O_CLOEXEC), 0);
     posix_spawn_file_actions_init(&actions);
-    bool tells = strcmp(role, "receiver") == 0;
+    bool tells = strcmp(role, "sender") != 0;
     posix_spawn_file_actions_adddup2(&actions, tells ? pipe_fds[1] : STDERR_FILENO, STDOUT_FILENO);
     assert_int_equal(posix_spawnp(&c.pid, command[0], &actions, NULL, command, environ), 0);
     posix_spawn_file_actions_destroy(&actions);
@@ -398,6 +412,46 @@ static void b082_a_stopped_decode_worker_is_given_up(void **state)
     peer_close(&p);
 }
 
+// A decode worker stands still for longer than a set-up may last; the prefill worker is patient.
+// It connects `before` that, or afterwards.
+static void send_to_one_that_stops(const char *role, bool before, int64_t stop_us)
+{
+    peer p;
+    progress w = { 0 };
+    peer_prepare(&p, TEST_INCARNATION, PAGE_BYTES);
+    p.settings.host = host_or("PENSTOCK_TEST_HOST");
+    p.settings.suspect_us = p.settings.fail_us = p.settings.connect_us = 60 * SECOND;
+    peer_open(&p, false);
+    child c = start(role, 0);
+    handoff_peer address = { .incarnation = c.incarnation, .port = c.port };
+    snprintf(address.host, sizeof(address.host), "%s", host_or("PENSTOCK_TEST_FAR"));
+    for (uint64_t i = 0; i < LANES && before; i++)
+        sender_begin(&p, first_number(c.incarnation) + i, &address);
+    clock_sleep_us(500000);
+    kill(c.pid, SIGSTOP);
+    clock_sleep_us((uint64_t)stop_us);
+    kill(c.pid, SIGCONT);
+    clock_sleep_us(100000);
+    for (uint64_t i = 0; i < LANES && !before; i++)
+        sender_begin(&p, first_number(c.incarnation) + i, &address);
+    WORK_UNTIL(w.done > 0, sender_work(&p, &w, &address), 20 * SECOND);
+    assert_int_equal(w.ended, 0);
+    reap(&c);
+    peer_close(&p);
+}
+
+static void a_stop_takes_no_time_from_a_greeting(void **state)
+{
+    (void)state;
+    send_to_one_that_stops("late", true, 4 * SECOND);
+}
+
+static void a_stop_takes_no_time_from_an_admission(void **state)
+{
+    (void)state;
+    send_to_one_that_stops("receiver", false, 7 * SECOND);
+}
+
 int main(int argc, char **argv)
 {
     fabric_exec(argv);
@@ -413,6 +467,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(b089_a_killed_decode_worker_costs_only_its_transfers),
         cmocka_unit_test(b082_a_stopped_prefill_worker_is_given_up_and_writes_nothing_later),
         cmocka_unit_test(b082_a_stopped_decode_worker_is_given_up),
+        cmocka_unit_test(a_stop_takes_no_time_from_a_greeting),
+        cmocka_unit_test(a_stop_takes_no_time_from_an_admission),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
