@@ -3,6 +3,8 @@
 // programs, pages over UCX.
 #include "harness/fake/fake_router.h"
 
+#include "base/clock.h"
+
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -342,16 +344,26 @@ static void b078_cancels_in_every_phase_give_pages_back(void **state)
     end();
 }
 
+// Until a part of the prompt is computed; the whole of it takes five seconds here.
+static void await_prefill(void)
+{
+    uint64_t end_us = clock_now_us() + (uint64_t)patience_ms * 1000;
+    while (fake_worker_beat(prefill)->prefill_tokens == 0) {
+        assert_true(clock_now_us() < end_us);
+        fake_router_pump(router, 20);
+    }
+}
+
 static void b081_a_killed_prefill_worker_fails_its_seats(void **state)
 {
     (void)state;
-    const char *const slow[] = { "faults=worker.stall:1:50", "engine.chunk_tokens=32", NULL };
+    const char *const slow[] = { "faults=worker.stall:1:300", "engine.chunk_tokens=32", NULL };
     begin_with(slow, NULL);
     fake_ticket t;
     fake_ticket_make(&t, 1, prompt, 500, 10);
     send_both(&t);
     fake_answer a = { 0 };
-    fake_router_pump(router, 300);
+    await_prefill();
     fake_process_kill(prefill_process);
     // The router would cancel the seat at once; here the hand-off must notice by itself.
     assert_true(fake_answer_wait(router, &a, 1, patience_ms));
@@ -364,14 +376,14 @@ static void b081_a_killed_prefill_worker_fails_its_seats(void **state)
 static void a_failed_hand_over_can_be_computed_here(void **state)
 {
     (void)state;
-    const char *const slow[] = { "faults=worker.stall:1:50", "engine.chunk_tokens=32", NULL };
+    const char *const slow[] = { "faults=worker.stall:1:300", "engine.chunk_tokens=32", NULL };
     const char *const settings[] = { "decode.recompute_failed_handoff=true", NULL };
     begin_with(slow, settings);
     fake_ticket t;
     fake_ticket_make(&t, 1, prompt, 500, 10);
     send_both(&t);
     fake_answer a = { 0 };
-    fake_router_pump(router, 300);
+    await_prefill();
     fake_process_kill(prefill_process);
     assert_true(fake_answer_wait(router, &a, 1, patience_ms));
     assert_int_equal(a.failed_code, 0);
@@ -384,12 +396,12 @@ static void a_failed_hand_over_can_be_computed_here(void **state)
 static void a_killed_decode_worker_fails_the_sends(void **state)
 {
     (void)state;
-    const char *const slow[] = { "faults=worker.stall:1:50", "engine.chunk_tokens=32", NULL };
+    const char *const slow[] = { "faults=worker.stall:1:300", "engine.chunk_tokens=32", NULL };
     begin_with(slow, NULL);
     fake_ticket t;
     fake_ticket_make(&t, 1, prompt, 500, 10);
     send_both(&t);
-    fake_router_pump(router, 200);
+    await_prefill();
     fake_process_kill(decode_process);
     fake_answer a = { 0 };
     assert_true(fake_answer_wait(router, &a, 1, patience_ms));
@@ -402,12 +414,12 @@ static void a_killed_decode_worker_fails_the_sends(void **state)
 static void a_drain_finishes_its_hand_overs(void **state)
 {
     (void)state;
-    const char *const slow[] = { "faults=worker.stall:1:20", "engine.chunk_tokens=32", NULL };
+    const char *const slow[] = { "faults=worker.stall:1:300", "engine.chunk_tokens=32", NULL };
     begin_with(slow, NULL);
     fake_ticket t;
     fake_ticket_make(&t, 1, prompt, 500, 10);
     send_both(&t);
-    fake_router_pump(router, 100);
+    await_prefill();
     kill(prefill_process, SIGTERM);
     fake_answer a = { 0 };
     assert_true(fake_answer_wait(router, &a, 1, patience_ms));
