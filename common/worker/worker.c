@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/utf8.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -12,7 +13,9 @@
 
 #define WAIT_LONGEST_US 250000 // silence is looked for so often
 #define LEAVE_WAIT_US 1000000  // for a goodbye to be taken
-#define DOUBT_PART 8           // of its patience, for what came while this process stood still
+#define HOST_SHOWN 40          // bytes of its name in a worker's
+#define NAME_QUOTED 60
+#define DOUBT_PART 8 // of its patience, for what came while this process stood still
 
 static const char *const core_modes[] = { "auto", "all", NULL };
 
@@ -37,17 +40,28 @@ const config_section worker_config_section = { keys, sizeof(keys) / sizeof(keys[
 
 // ---- opening -----------------------------------------------------------------------------------
 
-static void name_choose(worker *w)
+// A router takes no other name than one that fits and is text.
+static status name_choose(worker *w, error *failure)
 {
-    if (w->settings->name[0] != 0) {
-        snprintf(w->name, sizeof(w->name), "%s", w->settings->name);
-        return;
+    const char *given = w->settings->name;
+    char host[HOST_SHOWN + 1] = "host";
+    if (given[0] == 0) {
+        gethostname(host, sizeof(host) - 1); // cut where it is longer
+        snprintf(w->name, sizeof(w->name), "%s-%s-%d", host,
+                 w->identity->role == PENSTOCK__ROLE__ROLE_PREFILL ? "prefill" : "decode",
+                 (int)getpid());
+        utf8_make_printable(w->name);
+        return STATUS_OK;
     }
-    char host[64] = "host";
-    gethostname(host, sizeof(host) - 1);
-    snprintf(w->name, sizeof(w->name), "%s-%s-%d", host,
-             w->identity->role == PENSTOCK__ROLE__ROLE_PREFILL ? "prefill" : "decode",
-             (int)getpid());
+    snprintf(w->name, sizeof(w->name), "%s", given);
+    utf8_make_printable(w->name);
+    if (strcmp(w->name, given) == 0)
+        return STATUS_OK;
+    return error_set(
+        failure, STATUS_BAD_CONFIG, "worker.name",
+        "worker.name is \"%.*s\" (%zu bytes); it must be text in UTF-8 of %zu bytes at "
+        "most",
+        utf8_fit(w->name, NAME_QUOTED), w->name, strlen(given), sizeof(w->name) - 1);
 }
 
 status worker_open(const worker_settings *settings, const worker_identity *identity,
@@ -59,7 +73,12 @@ status worker_open(const worker_settings *settings, const worker_identity *ident
     w->settings = settings;
     w->identity = identity;
     w->signal_fd = worker_signal_fd();
-    status result = queue_open(INBOX_EVENTS, &w->inbox);
+    status result = name_choose(w, failure);
+    if (result != STATUS_OK) {
+        free(w);
+        return result;
+    }
+    result = queue_open(INBOX_EVENTS, &w->inbox);
     if (result != STATUS_OK) {
         free(w);
         return error_set(failure, result, "", "the inbox cannot be made");
@@ -70,7 +89,6 @@ status worker_open(const worker_settings *settings, const worker_identity *ident
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
     pthread_cond_init(&w->wake, &attributes);
     pthread_condattr_destroy(&attributes);
-    name_choose(w);
     *opened = w;
     return STATUS_OK;
 }

@@ -90,6 +90,7 @@ typedef struct worker_event {
 } worker_event;
 
 // Settings and identity must outlive the worker. `stop_fd` is worker_signals_open's.
+// STATUS_BAD_CONFIG: worker.name is none that a router takes.
 status worker_open(const worker_settings *settings, const worker_identity *identity,
                    worker **opened, error *failure);
 // Joining begins: until then no event can come.

@@ -54,8 +54,8 @@ typedef struct join_target {
 struct worker {
     const worker_settings *settings;
     const worker_identity *identity;
-    char name[96];
-    queue *inbox; // of mailbox_event; the step thread pops
+    char name[64]; // as much as a router takes
+    queue *inbox;  // of mailbox_event; the step thread pops
 
     pthread_mutex_t lock; // everything below up to the threads' own parts
     pthread_cond_t wake;  // both threads, to end or to speak at once
