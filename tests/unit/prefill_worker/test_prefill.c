@@ -180,20 +180,31 @@ static void b077_a_first_token_that_ends_it_is_not_handed_over(void **state)
     end();
 }
 
-// Asks for an answer and has it moved to `target` behind the first `moment` tokens, the last of
-// which comes with the record; without `spare` tokens it is moved behind the step that runs then.
+// An answer that moves behind its first `moment` tokens, the last of which comes with the record;
+// without `spare` tokens, behind the step that runs then.
+typedef struct move {
+    size_t prompt_count;
+    uint32_t max_tokens;
+    int moment;
+    uint32_t spare;
+    bool waits; // first, for a prefill worker that never comes
+} move;
+
 // False: the order came when the answer was over or too far ahead of what was seen of it, or the
 // workers did not meet in time, as happens where one of the processes does not run for a while.
-static bool moved(fake_ticket *t, int moment, uint32_t spare, fake_worker *target,
-                  const fake_answer *truth)
+static bool moved(const move *m, uint64_t number, fake_worker *target, const fake_answer *truth)
 {
+    fake_ticket t;
     fake_answer a = { 0 };
     fake_event event;
-    uint64_t number = t->request.number;
-    fake_worker_send(decode, &t->message);
-    while (a.count < moment && fake_router_next(router, patience_ms, &event))
+    fake_ticket_make(&t, number, prompt, m->prompt_count, m->max_tokens);
+    t.prefill.incarnation = 99;
+    t.prefill.host = "";
+    t.ticket.prefill = m->waits ? &t.prefill : NULL;
+    fake_worker_send(decode, &t.message);
+    while (a.count < m->moment && fake_router_next(router, patience_ms, &event))
         fake_answer_take(&a, number, &event);
-    migrate(t, &a, a.count - (spare > 0), spare, target);
+    migrate(&t, &a, a.count - (m->spare > 0), m->spare, target);
     assert_true(fake_answer_wait(router, &a, number, patience_ms));
     // The target may be ready before the word comes that it has everything.
     while (a.failed_code == 0 && !a.handed_over && fake_router_next(router, 1000, &event))
@@ -212,28 +223,35 @@ static bool moved(fake_ticket *t, int moment, uint32_t spare, fake_worker *targe
     return a.failed_code == 0 && a.handed_over == 1;
 }
 
+// Each of `moves`, from a decode worker of these settings to another one.
+static void all_move(const char *const *settings, const move *moves, size_t count)
+{
+    const char *const plain[] = { "engine.prefix_reuse=false", NULL };
+    begin_with(NULL, settings);
+    pid_t other = fake_process_start("decode", router, plain);
+    fake_worker *target = fake_router_worker(router, 3);
+    for (size_t i = 0; i < count; i++) {
+        fake_ticket t;
+        uint64_t number = 100 * (i + 1);
+        fake_ticket_make(&t, number, prompt, moves[i].prompt_count, moves[i].max_tokens);
+        fake_answer truth = ask_decode(&t);
+        for (uint64_t tries = 1; !moved(&moves[i], number + tries, target, &truth); tries++)
+            assert_true(tries < 20);
+    }
+    fake_process_end(router, other, patience_ms);
+    end();
+}
+
 // The pages of a live sequence go to another decode worker, which goes on at the very next token.
 static void a_running_sequence_moves(void **state)
 {
     (void)state;
     const char *const settings[] = { "engine.prefix_reuse=false", "faults=worker.stall:1:5", NULL };
-    begin_with(NULL, settings);
-    pid_t other = fake_process_start("decode", router, settings);
-    fake_worker *target = fake_router_worker(router, 3);
     const int moments[] = { 1, 2, 20, 62, 64, 65, 100 };
-    uint64_t number = 100;
-    for (uint64_t i = 0; i < sizeof(moments) / sizeof(moments[0]); i++) {
-        fake_ticket t;
-        fake_ticket_make(&t, 10 + i, prompt, 100, 140);
-        fake_answer truth = ask_decode(&t);
-        int tries = 1;
-        do {
-            assert_true(tries++ < 20);
-            fake_ticket_make(&t, number++, prompt, 100, 140);
-        } while (!moved(&t, moments[i], 64, target, &truth));
-    }
-    fake_process_end(router, other, patience_ms);
-    end();
+    move moves[sizeof(moments) / sizeof(moments[0])];
+    for (size_t i = 0; i < sizeof(moments) / sizeof(moments[0]); i++)
+        moves[i] = (move){ 100, 140, moments[i], 64, false };
+    all_move(settings, moves, sizeof(moments) / sizeof(moments[0]));
 }
 
 // Its prefill worker never came, so that it was computed where it waited; then it moves as others
@@ -241,48 +259,21 @@ static void a_running_sequence_moves(void **state)
 static void a_sequence_moves_whose_hand_over_failed(void **state)
 {
     (void)state;
-    const char *const plain[] = { "engine.prefix_reuse=false", NULL };
     const char *const settings[] = { "engine.prefix_reuse=false", "faults=worker.stall:1:10",
                                      "fabric.connect=300ms", "decode.recompute_failed_handoff=true",
                                      NULL };
-    begin_with(NULL, settings);
-    pid_t other = fake_process_start("decode", router, plain);
-    fake_worker *target = fake_router_worker(router, 3);
-    fake_ticket t;
-    fake_ticket_make(&t, 10, prompt, 100, 100);
-    fake_answer truth = ask_decode(&t);
-    int tries = 1;
-    do {
-        assert_true(tries++ < 20);
-        fake_ticket_make(&t, 100 + (uint64_t)tries, prompt, 100, 100);
-        t.prefill.incarnation = 99;
-        t.prefill.host = "";
-        t.ticket.prefill = &t.prefill;
-    } while (!moved(&t, 3, 64, target, &truth));
-    fake_process_end(router, other, patience_ms);
-    end();
+    const move only = { 100, 100, 3, 64, true };
+    all_move(settings, &only, 1);
 }
 
 // Its target has all that it computed and room for no token more, and the pages end there.
 static void a_sequence_that_may_make_no_token_more_moves_at_once(void **state)
 {
     (void)state;
-    const char *const plain[] = { "engine.prefix_reuse=false", NULL };
     const char *const settings[] = { "engine.prefix_reuse=false", "faults=worker.stall:1:100",
                                      "speculate.drafter=off", NULL };
-    begin_with(NULL, settings);
-    pid_t other = fake_process_start("decode", router, plain);
-    fake_worker *target = fake_router_worker(router, 3);
-    fake_ticket t;
-    fake_ticket_make(&t, 10, prompt, 60, 8);
-    fake_answer truth = ask_decode(&t);
-    int tries = 1;
-    do {
-        assert_true(tries++ < 20);
-        fake_ticket_make(&t, 100 + (uint64_t)tries, prompt, 60, 8);
-    } while (!moved(&t, 4, 0, target, &truth));
-    fake_process_end(router, other, patience_ms);
-    end();
+    const move only = { 60, 8, 4, 0, false };
+    all_move(settings, &only, 1);
 }
 
 static void many_at_once_all_finish_and_nothing_leaks(void **state)
