@@ -40,7 +40,7 @@ static inline void peer_settings(handoff_settings *settings)
                                     .window = 4,
                                     .suspect_us = 500000,
                                     .fail_us = 1200000,
-                                    .connect_us = 6000000, // a machine may stand still for 5 s
+                                    .connect_us = 3000000,
                                     .peers = 64 };
 }
 

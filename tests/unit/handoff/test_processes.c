@@ -434,7 +434,7 @@ static void send_to_one_that_stops(const char *role, bool before, int64_t stop_u
     clock_sleep_us(100000);
     for (uint64_t i = 0; i < LANES && !before; i++)
         sender_begin(&p, first_number(c.incarnation) + i, &address);
-    WORK_UNTIL(w.done > 0, sender_work(&p, &w, &address), 20 * SECOND);
+    WORK_UNTIL(w.done > 0, sender_work(&p, &w, &address));
     assert_int_equal(w.ended, 0);
     reap(&c);
     peer_close(&p);
