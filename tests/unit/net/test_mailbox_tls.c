@@ -1,13 +1,13 @@
 // Facts about TLS between mailboxes. Authorities and certificates are made by openssl's command,
 // without which the tests are skipped.
+#include "bare_socket.h"
+
 #include "net/mailbox.h"
 #include "net/mailbox_meeting.h"
 
 #include "base/clock.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
-#include <netinet/in.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -137,31 +137,6 @@ static void a_router_and_a_worker_meet(void **state)
     part(&e);
 }
 
-// Until the other side ends the connection. A process that was stopped and goes on is interrupted.
-static void hear_the_end(int fd)
-{
-    uint8_t heard[1024];
-    ssize_t size;
-    do
-        size = recv(fd, heard, sizeof heard, 0);
-    while (size > 0 || (size < 0 && errno == EINTR));
-    assert_true(size == 0 || errno == ECONNRESET);
-    close(fd);
-}
-
-static int silent_stranger(const char *url)
-{
-    struct sockaddr_in to = { .sin_family = AF_INET,
-                              .sin_port = htons((uint16_t)atoi(strrchr(url, ':') + 1)),
-                              .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
-    struct timeval patience = { .tv_sec = 30 };
-    int fd = socket(AF_INET, SOCK_STREAM, 0);
-    assert_true(fd >= 0);
-    assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience), 0);
-    assert_int_equal(connect(fd, (struct sockaddr *)&to, sizeof to), 0);
-    return fd;
-}
-
 static void strangers_that_say_nothing_lose_their_places(void **state)
 {
     (void)state;
@@ -183,9 +158,9 @@ static void strangers_that_say_nothing_lose_their_places(void **state)
     mailbox_greeting_ms = usual_ms;
     const char *url = mailbox_pair_url(pairs[0]);
     for (int i = 0; i < MEETING_GUESTS; i++)
-        strangers[i] = silent_stranger(url);
+        strangers[i] = bare_reach(url);
     for (int i = 0; i < MEETING_GUESTS; i++)
-        hear_the_end(strangers[i]);
+        bare_hear_end(strangers[i]);
     become("router", "workers");
     assert_int_equal(mailbox_pair_dial(url, &limits, events[1], NULL, &pairs[1], &failure),
                      STATUS_OK);
@@ -204,9 +179,8 @@ static void a_silent_peer_is_dialled_again(void **state)
         skip();
     struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
     socklen_t size = sizeof at;
-    struct timeval patience = { .tv_sec = 30 };
     int fd = socket(AF_INET, SOCK_STREAM, 0), usual_ms = mailbox_greeting_ms;
-    assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience), 0);
+    bare_wait_long(fd);
     assert_int_equal(bind(fd, (struct sockaddr *)&at, sizeof at), 0);
     assert_int_equal(listen(fd, 8), 0);
     assert_int_equal(getsockname(fd, (struct sockaddr *)&at, &size), 0);
@@ -224,12 +198,12 @@ static void a_silent_peer_is_dialled_again(void **state)
     mailbox_greeting_ms = usual_ms;
     for (int i = 0; i < 3; i++) {
         int taken;
-        do // SO_RCVTIMEO limits it too
+        do
             taken = accept(fd, NULL, NULL);
         while (taken < 0 && errno == EINTR);
         assert_true(taken >= 0);
-        assert_int_equal(setsockopt(taken, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience), 0);
-        hear_the_end(taken);
+        bare_wait_long(taken);
+        bare_hear_end(taken);
     }
     mailbox_pair_close(pair);
     assert_null(queue_pop(events));

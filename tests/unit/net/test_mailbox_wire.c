@@ -1,13 +1,13 @@
 // What a pair says and hears on its connection, byte by byte: the other side is a bare socket.
+#include "bare_socket.h"
+
 #include "net/mailbox.h"
 #include "net/mailbox_meeting.h"
 #include "net/mailbox_wire.h"
 
 #include "base/clock.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
-#include <netinet/in.h>
 #include <poll.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -68,20 +68,6 @@ static void expect_message(queue *events, slice wanted)
     mailbox_event_free(event);
 }
 
-static int reach(const mailbox_pair *pair)
-{
-    const char *port = strrchr(mailbox_pair_url(pair), ':') + 1;
-    struct sockaddr_in to = { .sin_family = AF_INET,
-                              .sin_port = htons((uint16_t)atoi(port)),
-                              .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
-    struct timeval limit = { .tv_sec = 30 };
-    int fd = socket(AF_INET, SOCK_STREAM, 0);
-    assert_true(fd >= 0);
-    assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit), 0);
-    assert_int_equal(connect(fd, (struct sockaddr *)&to, sizeof to), 0);
-    return fd;
-}
-
 static void say(int fd, const void *bytes, size_t size)
 {
     assert_int_equal(send(fd, bytes, size, MSG_NOSIGNAL), size);
@@ -108,21 +94,9 @@ static void hear(int fd, const void *wanted, size_t size)
     assert_memory_equal(got, wanted, size);
 }
 
-// The other side has closed, whether or not it had read everything.
-static void hear_end(int fd)
-{
-    uint8_t rest[64];
-    ssize_t got;
-    do
-        got = recv(fd, rest, sizeof rest, 0);
-    while (got > 0 || (got < 0 && errno == EINTR));
-    assert_true(got == 0 || errno == ECONNRESET);
-    close(fd);
-}
-
 static int meet(fixture *f)
 {
-    int fd = reach(f->pair);
+    int fd = bare_reach(mailbox_pair_url(f->pair));
     say(fd, greeting, sizeof greeting);
     hear(fd, greeting, sizeof greeting);
     mailbox_event_free(expect(f->events, MAILBOX_UP));
@@ -232,7 +206,7 @@ static void a_message_above_the_limit_ends_the_connection(void **state)
     say(fd, "\0\0\0\0\0\0\0\3one\xff\xff\xff\xff\xff\xff\xff\xff", 19);
     expect_message(f.events, SLICE("one"));
     mailbox_event_free(expect(f.events, MAILBOX_DOWN));
-    hear_end(fd);
+    bare_hear_end(fd);
     fixture_close(&f);
 }
 
@@ -241,25 +215,25 @@ static void strangers_keep_nobody_out(void **state)
     (void)state;
     static const uint8_t of_a_server[] = { 0, 'S', 'P', 0, 0, 0x31, 0, 0 };
     fixture f = fixture_open();
-    int silent[MEETING_GUESTS - 1], other = reach(f.pair);
+    int silent[MEETING_GUESTS - 1], other = bare_reach(mailbox_pair_url(f.pair));
     say(other, of_a_server, sizeof of_a_server);
-    hear_end(other);
-    other = reach(f.pair);
+    bare_hear_end(other);
+    other = bare_reach(mailbox_pair_url(f.pair));
     say(other, "GET / HT", 8);
-    hear_end(other);
+    bare_hear_end(other);
     for (int i = 0; i < MEETING_GUESTS - 1; i++)
-        silent[i] = reach(f.pair);
+        silent[i] = bare_reach(mailbox_pair_url(f.pair));
     int fd = meet(&f);
-    hear_end(reach(f.pair)); // it has its peer
+    bare_hear_end(bare_reach(mailbox_pair_url(f.pair))); // it has its peer
     for (int i = 0; i < MEETING_GUESTS - 1; i++) {
         send(silent[i], greeting, sizeof greeting, MSG_NOSIGNAL); // too late
-        hear_end(silent[i]);
+        bare_hear_end(silent[i]);
     }
     say(fd, "\0\0\0\0\0\0\0\4four", 12);
     expect_message(f.events, SLICE("four"));
     close(fd);
     mailbox_event_free(expect(f.events, MAILBOX_DOWN));
-    hear_end(reach(f.pair)); // and had its only one
+    bare_hear_end(bare_reach(mailbox_pair_url(f.pair))); // and had its only one
     fixture_close(&f);
 }
 
@@ -270,7 +244,7 @@ static bool a_slow_stranger_is_cut(void)
     mailbox_greeting_ms = 300;
     fixture f = fixture_open();
     mailbox_greeting_ms = usual_greeting_ms;
-    int fd = reach(f.pair);
+    int fd = bare_reach(mailbox_pair_url(f.pair));
     struct pollfd end = { .fd = fd, .events = POLLIN };
     bool cut = false;
     uint8_t heard[sizeof greeting];
@@ -281,7 +255,7 @@ static bool a_slow_stranger_is_cut(void)
         }
     }
     if (cut)
-        hear_end(fd);
+        bare_hear_end(fd);
     else
         close(fd);
     fixture_close(&f);
@@ -304,7 +278,7 @@ static bool a_guest_stays(void)
     mailbox_greeting_ms = 500;
     fixture f = fixture_open();
     mailbox_greeting_ms = usual_greeting_ms;
-    int fd = reach(f.pair);
+    int fd = bare_reach(mailbox_pair_url(f.pair));
     send(fd, greeting, sizeof greeting, MSG_NOSIGNAL);
     mailbox_event *event = queue_pop_wait(f.events, 2000000);
     mailbox_event_free(event);
