@@ -329,8 +329,8 @@ void seat_tick(handoff *h, uint64_t absent_us)
     uint64_t wait_us = 6 * (uint64_t)h->settings.connect_us;
     for (uint32_t i = 0; i < h->seats_used; i++) {
         handoff_seat *s = &h->seats[i];
-        s->progress_us += absent_us;
-        uint64_t silent_us = now_us > s->progress_us ? now_us - s->progress_us : 0;
+        s->progress_us = clock_forgive(s->progress_us, absent_us, now_us);
+        uint64_t silent_us = now_us - s->progress_us;
         if (s->t.state == SEAT_WAITING && silent_us > wait_us)
             apply(h, s, SEAT_UNANSWERED, STATUS_PEER_SILENT);
         if (s->t.state < SEAT_OPENED || s->pair == NULL || s->pair->state != PAIR_READY ||

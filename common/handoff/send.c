@@ -370,7 +370,7 @@ void send_tick(handoff *h, uint64_t absent_us)
     uint64_t now_us = fabric_now_us(h->net), fail_us = (uint64_t)h->settings.fail_us;
     for (uint32_t i = 0; i < h->sends_used; i++) {
         handoff_send *s = &h->sends[i];
-        s->progress_us += absent_us;
+        s->progress_us = clock_forgive(s->progress_us, absent_us, now_us);
         if (s->t.state < SEND_FLOWING || s->pair->state != PAIR_READY ||
             now_us < s->progress_us + fail_us)
             continue;
