@@ -48,6 +48,13 @@ static char *host_or(const char *variable)
     return getenv(variable) ? getenv(variable) : "127.0.0.1";
 }
 
+// Takes nobody for dead who is only slow. Deadlines are looked at 20 times in that time, and a stop
+// is one from a fifth of it on.
+static void be_patient(peer *p)
+{
+    p->settings.suspect_us = p->settings.fail_us = PATIENCE / 6;
+}
+
 // ---- the two roles, for parent and child alike
 // -----------------------------------------------------
 
@@ -146,6 +153,7 @@ static int child_sender(char **argv)
     address.port = (uint16_t)strtoul(argv[2], NULL, 10);
     peer_prepare(&p, strtoull(argv[3], NULL, 10), PAGE_BYTES);
     p.settings.host = host_or("PENSTOCK_TEST_FAR");
+    be_patient(&p);
     peer_open(&p, false);
     uint64_t first = first_number(strtoull(argv[3], NULL, 10));
     for (uint64_t i = 0; i < LANES; i++)
@@ -177,6 +185,8 @@ static int child_receiver(char **argv)
     uint16_t port;
     peer_prepare(&p, strtoull(argv[3], NULL, 10), PAGE_BYTES);
     p.settings.host = host_or("PENSTOCK_TEST_FAR");
+    if (strcmp(argv[1], "late") != 0)
+        be_patient(&p);
     peer_open(&p, true);
     handoff_address(p.h, host, &port);
     if (write(STDOUT_FILENO, &port, sizeof(port)) != sizeof(port))
@@ -253,7 +263,8 @@ static void reap(const child *c)
         uint64_t end_us = clock_now_us() + PATIENCE;                                               \
         while (work, !(condition)) {                                                               \
             if (clock_now_us() > end_us)                                                           \
-                fail_msg("not in time: %s (done %d, ended %d)", #condition, w.done, w.ended);      \
+                fail_msg("not in time: %s (done %d, ended %d, code %d)", #condition, w.done,       \
+                         w.ended, (int)w.code);                                                    \
             clock_sleep_us(200);                                                                   \
         }                                                                                          \
     } while (0)
@@ -292,6 +303,7 @@ static void b089_a_killed_prefill_worker_costs_only_its_transfers(void **state)
     int files = 0;
     peer_prepare(&p, TEST_INCARNATION, PAGE_BYTES);
     p.settings.host = host_or("PENSTOCK_TEST_HOST");
+    be_patient(&p); // that the other one is dead shows in its connection
     peer_open(&p, true);
     handoff_address(p.h, host, &port);
     for (int cycle = 0; cycle < cycles(); cycle++) {
@@ -333,6 +345,7 @@ static void b089_a_killed_decode_worker_costs_only_its_transfers(void **state)
     int files = 0;
     peer_prepare(&p, TEST_INCARNATION, PAGE_BYTES);
     p.settings.host = host_or("PENSTOCK_TEST_HOST");
+    be_patient(&p); // that the other one is dead shows in its connection
     peer_open(&p, false);
     for (int cycle = 0; cycle < cycles(); cycle++) {
         progress w = { 0 };
@@ -420,7 +433,7 @@ static void send_to_one_that_stops(const char *role, bool before, int64_t stop_u
     progress w = { 0 };
     peer_prepare(&p, TEST_INCARNATION, PAGE_BYTES);
     p.settings.host = host_or("PENSTOCK_TEST_HOST");
-    p.settings.suspect_us = p.settings.fail_us = p.settings.connect_us = 60 * SECOND;
+    p.settings.suspect_us = p.settings.fail_us = p.settings.connect_us = PATIENCE;
     peer_open(&p, false);
     child c = start(role, 0);
     handoff_peer address = { .incarnation = c.incarnation, .port = c.port };
