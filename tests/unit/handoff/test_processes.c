@@ -414,7 +414,6 @@ static void b082_a_stopped_decode_worker_is_given_up(void **state)
     for (uint64_t i = 0; i < LANES; i++)
         sender_begin(&p, first_number(c.incarnation) + i, &address);
     WORK_UNTIL(w.done > 20, sender_work(&p, &w, &address));
-    w.stop = true;
     uint64_t stopped_us = clock_now_us();
     silence(&c);
     WORK_UNTIL(w.ended > 0, sender_work(&p, &w, &address));
