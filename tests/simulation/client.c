@@ -103,6 +103,8 @@ client *client_begin(process *asked, client_patience patience)
     }
     if (world_chance(0.3))
         buffer_append_text(&body, ",\"priority\":1");
+    if (patience != CLIENT_BEARS_NOTHING && cluster_client_timeout_s() > 0)
+        buffer_printf(&body, ",\"timeout\":%.3f", cluster_client_timeout_s());
     buffer_append_byte(&body, '}');
     world_trace("client %llu asks %s prompt %zu max_tokens %zu expects \"%s\" %s",
                 (unsigned long long)c->number, asked->name, c->prompt_count, c->max_tokens,

@@ -39,7 +39,7 @@ static struct cluster {
     uint64_t fire_us, clients;
     // Of this seed's processes.
     int page_tokens, pages, sequences, chunk, peers;
-    int64_t retry_budget_ms, request_timeout_ms, local_prefill_tokens;
+    int64_t retry_budget_ms, client_timeout_ms, local_prefill_tokens;
     bool local_prefill, recompute, checksums;
     // Weights of the faults, and how often one comes.
     uint32_t kill, stall, cut, goodbye, router_kill, router_drain, slow;
@@ -56,6 +56,11 @@ router *cluster_router(const process *p)
 uint64_t cluster_retry_budget_us(void)
 {
     return 1000 * (uint64_t)cluster.retry_budget_ms;
+}
+
+double cluster_client_timeout_s(void)
+{
+    return (double)cluster.client_timeout_ms / 1000;
 }
 
 size_t cluster_worker_count(void)
@@ -91,7 +96,7 @@ static void router_arguments(const member *m, arguments *a)
     set(a, "router.model=%s", cluster.model);
     set(a, "router.model_name=tiny");
     set(a, "router.retry_budget=%lldms", (long long)cluster.retry_budget_ms);
-    set(a, "router.request_timeout=%lldms", (long long)cluster.request_timeout_ms);
+    set(a, "router.request_timeout=45s");
     set(a, "router.drain_deadline=3s");
     set(a, "policy.local_prefill_tokens=%lld", (long long)cluster.local_prefill_tokens);
     set(a, "policy.local_prefill=%s", cluster.local_prefill ? "true" : "false");
@@ -352,7 +357,7 @@ static void crowd_choose(void)
     struct cluster *c = &cluster;
     c->sequences = 2;
     c->clients = 80;
-    c->request_timeout_ms = (int64_t)world_between(300, 2000);
+    c->client_timeout_ms = (int64_t)world_between(300, 2000);
     c->full = 0.3;
 }
 
@@ -383,8 +388,8 @@ static void plan_choose(void)
     c->chunk = (int)world_between(8, 64);
     c->retry_budget_ms =
         (int64_t)(c->spares || world_chance(0.5) ? 30000 : world_between(2000, 10000));
-    c->request_timeout_ms =
-        (int64_t)(!c->spares && world_chance(0.2) ? world_between(300, 4000) : 45000);
+    c->client_timeout_ms =
+        (int64_t)(!c->spares && world_chance(0.2) ? world_between(300, 4000) : 0);
     c->local_prefill_tokens = (int64_t)world_between(0, 40);
     c->local_prefill = prefills == 0 || world_chance(0.8);
     c->recompute = world_chance(0.3);
@@ -459,7 +464,7 @@ static void fire_end(void)
 process *cluster_router_start(const char *model)
 {
     cluster = (struct cluster){ .model = model, .count = 1, .routers = 1 };
-    cluster.retry_budget_ms = cluster.request_timeout_ms = 30000;
+    cluster.retry_budget_ms = 30000;
     cluster.local_prefill_tokens = 32;
     cluster.local_prefill = true;
     member *m = &cluster.members[0];

@@ -12,5 +12,7 @@ process *cluster_router_start(const char *model);
 router *cluster_router(const process *p);
 // The routers' retry budget.
 uint64_t cluster_retry_budget_us(void);
+// The `timeout` of requests under fire; 0: they name none.
+double cluster_client_timeout_s(void);
 // Workers that are meant to be alive.
 size_t cluster_worker_count(void);

@@ -7,7 +7,8 @@
 
 A mutation replaces a text in a copy of one source file; the copy is compiled as the build compiles the
 file, and linked into a copy of the simulation before the libraries, so that the product's own object is not
-taken. It must be noticed by an invariant within SEEDS histories. A text that is no longer in its file fails
+taken. It must be noticed by an invariant within SEEDS histories, in one in which the product as it is breaks
+none. A text that is no longer in its file fails
 with its name: write that mutation anew, so that it plants the same bug.
 """
 import json
@@ -52,7 +53,7 @@ MUTATIONS = [
     ("cancel", "a worker does not hear cancels",
      "common/worker/station.c", "if (j != NULL && j->state != JOB_ENDING && j->router == event->router)", "if (false)"),
     ("second-copy", "a ticket that comes twice is computed twice",
-     "common/worker/job.c", "            return true;\n    }\n    t->came[", "            continue;\n    }\n    t->came[", 9301),
+     "common/worker/job.c", "            return true;\n    }\n    t->came[", "            continue;\n    }\n    t->came["),
     ("tick", "what fails within a tick has failed for ever",
      "router/dispatcher_events.c", "now >= x->failing_since_us + (uint64_t)settings->retry_budget_us",
      "now - x->failing_since_us >= (uint64_t)settings->retry_budget_us"),
@@ -116,6 +117,9 @@ def notice(mutation, folder):
     found = re.search(r"seed (\d+): (.*)", done.stderr)
     seen = done.returncode != 0 and found is not None
     os.unlink(program)
+    if seen:  # else it is not the planted bug that is seen
+        healthy = [os.path.join(BUILD, "simulation", PROGRAM), "--seed", found.group(1)]
+        seen = subprocess.run(healthy, check=False, capture_output=True).returncode == 0
     print("%-16s %s: %s" % (mutation[0], "noticed" if seen else "NOT NOTICED", mutation[1]))
     if seen:
         print("%16s seed %s: %s" % ("", found.group(1), re.sub(r"\s+", " ", found.group(2))[:150]))
