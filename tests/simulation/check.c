@@ -19,6 +19,8 @@ status __real_job_table_open(int32_t capacity, int32_t pages, job_table **opened
 status __wrap_job_table_open(int32_t capacity, int32_t pages, job_table **opened);
 void __real_job_table_close(job_table *t);
 void __wrap_job_table_close(job_table *t);
+job *__real_job_add(job_table *t, const handoff_key *key);
+job *__wrap_job_add(job_table *t, const handoff_key *key);
 stream_result __real_stream_push(stream *s, const message_token_update *update);
 stream_result __wrap_stream_push(stream *s, const message_token_update *update);
 
@@ -48,6 +50,32 @@ void __wrap_job_table_close(job_table *t)
 {
     world_current()->jobs = NULL;
     __real_job_table_close(t);
+}
+
+// A worker computes its part of an attempt once, however often the ticket comes.
+job *__wrap_job_add(job_table *t, const handoff_key *key)
+{
+    static struct begun {
+        const process *worker;
+        handoff_key key;
+    } * begun;
+    static size_t count, capacity;
+    job *j = __real_job_add(t, key);
+    for (size_t i = 0; j && i < count; i++) {
+        const handoff_key *k = &begun[i].key;
+        if (begun[i].worker == world_current() && k->router == key->router &&
+            k->number == key->number && k->attempt == key->attempt)
+            world_violation("request %llu attempt %u is begun again",
+                            (unsigned long long)key->number, key->attempt);
+    }
+    if (count == capacity) {
+        capacity = capacity ? 2 * capacity : 256;
+        begun = realloc(begun, capacity * sizeof *begun);
+        CHECK(begun);
+    }
+    if (j)
+        begun[count++] = (struct begun){ world_current(), *key };
+    return j;
 }
 
 // Only the live attempt may write to a client's stream.

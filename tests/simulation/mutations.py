@@ -8,8 +8,8 @@
 A mutation replaces a text in a copy of one source file; the copy is compiled as the build compiles the
 file, and linked into a copy of the simulation before the libraries, so that the product's own object is not
 taken. It must be noticed by an invariant within SEEDS histories, in one in which the product as it is breaks
-none. A text that is no longer in its file fails
-with its name: write that mutation anew, so that it plants the same bug.
+none. A text that is no longer in its file fails with its name: write that mutation anew, so that it plants
+the same bug.
 """
 import json
 import os
@@ -22,10 +22,9 @@ import tempfile
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 BUILD = os.environ.get("PENSTOCK_BUILD_DIR", os.path.join(ROOT, "build"))
 PROGRAM = "penstock-simulation"
-SEEDS = 6000  # reports of attempts that are over are answered by a Cancel, which heals much of what is planted
+SEEDS = 1500
 
-# Name, what is wrong with it, file, text, text in its place; of one that is seen in one history of thousands
-# also the first seed that is tried.
+# Name, what is wrong with it, file, text, text in its place.
 MUTATIONS = [
     ("quarantine", "pages of a failed transfer return although a peer may still touch them",
      "common/handoff/table.c",
@@ -82,7 +81,7 @@ def link_command():
 
 def plant(mutation, folder):
     """The simulation with the bug in it, or None and what is wrong with the mutation."""
-    name, _, path, text, other = mutation[:5]
+    name, _, path, text, other = mutation
     source = os.path.join(ROOT, path)
     with open(source, encoding="utf-8") as file:
         content = file.read()
@@ -111,9 +110,8 @@ def notice(mutation, folder):
     if not program:
         print("%-16s cannot be planted: %s" % (mutation[0], fault))
         return False
-    first = str(mutation[5] if len(mutation) > 5 else 1)
-    done = subprocess.run([program, "--first", first, "--seeds", str(SEEDS), "--until-bad"], check=False, text=True,
-                          errors="replace", capture_output=True)
+    done = subprocess.run([program, "--seeds", str(SEEDS), "--until-bad"], check=False, text=True, errors="replace",
+                          capture_output=True)
     found = re.search(r"seed (\d+): (.*)", done.stderr)
     seen = done.returncode != 0 and found is not None
     os.unlink(program)
@@ -130,7 +128,7 @@ def notice(mutation, folder):
 def main():
     chosen = [mutation for mutation in MUTATIONS if not sys.argv[1:] or mutation[0] in sys.argv[1:]]
     if "--list" in sys.argv:
-        for name, what, path, *_ in MUTATIONS:
+        for name, what, path, _, _ in MUTATIONS:
             print("%-16s %s (%s)" % (name, what, path))
         return 0
     with tempfile.TemporaryDirectory() as folder:
