@@ -39,11 +39,11 @@ static struct cluster {
     uint64_t fire_us, clients;
     // Of this seed's processes.
     int page_tokens, pages, sequences, chunk, peers;
-    int64_t retry_budget_ms, client_timeout_ms, local_prefill_tokens;
+    int64_t retry_budget_ms, local_prefill_tokens;
     bool local_prefill, recompute, checksums;
     // Weights of the faults, and how often one comes.
     uint32_t kill, stall, cut, goodbye, router_kill, router_drain, slow;
-    uint64_t fault_every_us;
+    uint64_t fault_every_us, client_timeout_ms;
     double full; // connections that take no more
 } cluster;
 
@@ -357,7 +357,7 @@ static void crowd_choose(void)
     struct cluster *c = &cluster;
     c->sequences = 2;
     c->clients = 80;
-    c->client_timeout_ms = (int64_t)world_between(300, 2000);
+    c->client_timeout_ms = world_between(300, 2000);
     c->full = 0.3;
 }
 
@@ -388,8 +388,7 @@ static void plan_choose(void)
     c->chunk = (int)world_between(8, 64);
     c->retry_budget_ms =
         (int64_t)(c->spares || world_chance(0.5) ? 30000 : world_between(2000, 10000));
-    c->client_timeout_ms =
-        (int64_t)(!c->spares && world_chance(0.2) ? world_between(300, 4000) : 0);
+    c->client_timeout_ms = !c->spares && world_chance(0.2) ? world_between(300, 4000) : 0;
     c->local_prefill_tokens = (int64_t)world_between(0, 40);
     c->local_prefill = prefills == 0 || world_chance(0.8);
     c->recompute = world_chance(0.3);
