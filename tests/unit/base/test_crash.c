@@ -6,6 +6,7 @@
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -105,8 +106,10 @@ static const bool sanitized = false;
 
 int main(void)
 {
-    if (sanitized)
-        return 77; // skipped
+    if (sanitized) {
+        puts("skipped: a sanitizer reports crashes itself");
+        return 77;
+    }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_fault_is_told_with_its_thread_and_frames),
         cmocka_unit_test(an_abort_is_told),
