@@ -57,11 +57,10 @@ static status name_choose(worker *w, error *failure)
     utf8_make_printable(w->name);
     if (strcmp(w->name, given) == 0)
         return STATUS_OK;
-    return error_set(
-        failure, STATUS_BAD_CONFIG, "worker.name",
-        "worker.name is \"%.*s\" (%zu bytes); it must be text in UTF-8 of %zu bytes at "
-        "most",
-        utf8_fit(w->name, NAME_QUOTED), w->name, strlen(given), sizeof(w->name) - 1);
+    return error_set(failure, STATUS_BAD_CONFIG, "worker.name",
+                     "worker.name is \"%.*s\" (%zu bytes); it must be UTF-8 of %zu bytes at most, "
+                     "without control characters",
+                     utf8_fit(w->name, NAME_QUOTED), w->name, strlen(given), sizeof(w->name) - 1);
 }
 
 status worker_open(const worker_settings *settings, const worker_identity *identity,

@@ -1,4 +1,4 @@
-// The name that a worker joins with is one that a router takes: text in UTF-8, 63 bytes at most.
+// The name that a worker joins with is one that a router takes: UTF-8 of 63 bytes at most.
 #include "worker/worker_private.h"
 
 #include <setjmp.h>
