@@ -278,13 +278,11 @@ void dispatcher_place(dispatcher *d, exchange *x, const policy_plan *plan)
 dispatcher_counts dispatcher_count_model(const dispatcher *d, const served_model *model)
 {
     const dispatcher_line *line = &d->lines[model->index];
-    const exchange *front = NULL;
-    for (size_t i = 0; i < ADMISSION_CLASSES; i++)
-        if (line->first[i] && (!front || line->first[i]->order < front->order))
-            front = line->first[i];
+    size_t front = dispatcher_front(line->first);
+    const exchange *first = front < ADMISSION_CLASSES ? line->first[front] : NULL;
     return (dispatcher_counts){ .waiting = dispatcher_waiting(line),
                                 .running = line->running,
-                                .oldest_us = front ? clock_now_us() - front->call->queued_us : 0 };
+                                .oldest_us = first ? clock_now_us() - first->call->queued_us : 0 };
 }
 
 dispatcher_counts dispatcher_count(const dispatcher *d)

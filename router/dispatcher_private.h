@@ -53,6 +53,9 @@ bool dispatcher_queue_takes(const dispatcher *d, const request *r);
 // That of its model; the request was parsed.
 dispatcher_line *dispatcher_line_of(const exchange *x);
 size_t dispatcher_waiting(const dispatcher_line *line); // of both classes
+// The class whose request stands before the others, of one request (or NULL) of each;
+// ADMISSION_CLASSES where there is none.
+size_t dispatcher_front(exchange *const fronts[ADMISSION_CLASSES]);
 // Place what can be placed, in the order of the line.
 void dispatcher_pump(dispatcher *d);
 // Where a running exchange could go on with the pages that it has.

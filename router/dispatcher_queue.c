@@ -26,6 +26,15 @@ size_t dispatcher_waiting(const dispatcher_line *line)
     return line->waiting[ADMISSION_INTERACTIVE] + line->waiting[ADMISSION_BATCH];
 }
 
+size_t dispatcher_front(exchange *const fronts[ADMISSION_CLASSES])
+{
+    size_t found = ADMISSION_CLASSES;
+    for (size_t i = 0; i < ADMISSION_CLASSES; i++)
+        if (fronts[i] && (found == ADMISSION_CLASSES || fronts[i]->order < fronts[found]->order))
+            found = i;
+    return found;
+}
+
 // From the end of its class: that is where new requests belong. A further attempt keeps the place
 // of its arrival.
 void dispatcher_enqueue(dispatcher *d, exchange *x)
@@ -299,13 +308,14 @@ static void waiting_serve(round *r, exchange *x)
 // finds no room hides no other. `next` is the front of what is left of each class.
 static exchange *line_next(const round *r, exchange *next[ADMISSION_CLASSES])
 {
-    exchange **front = NULL;
     for (size_t i = 0; i < ADMISSION_CLASSES; i++)
-        if (next[i] && r->passed[i] < PASS_MAX && (!front || next[i]->order < (*front)->order))
-            front = &next[i];
-    exchange *x = front ? *front : NULL;
-    if (x)
-        *front = x->queue_next;
+        if (r->passed[i] >= PASS_MAX)
+            next[i] = NULL;
+    size_t front = dispatcher_front(next);
+    if (front == ADMISSION_CLASSES)
+        return NULL;
+    exchange *x = next[front];
+    next[front] = x->queue_next;
     return x;
 }
 
