@@ -39,11 +39,11 @@ static struct cluster {
     uint64_t fire_us, clients;
     // Of this seed's processes.
     int page_tokens, pages, sequences, chunk, peers;
-    int64_t retry_budget_ms, local_prefill_tokens;
+    int64_t local_prefill_tokens;
     bool local_prefill, recompute, checksums;
     // Weights of the faults, and how often one comes.
     uint32_t kill, stall, cut, goodbye, router_kill, router_drain, slow;
-    uint64_t fault_every_us, client_timeout_ms;
+    uint64_t fault_every_us, retry_budget_ms, client_timeout_ms;
     double full; // connections that take no more
 } cluster;
 
@@ -55,7 +55,7 @@ router *cluster_router(const process *p)
 
 uint64_t cluster_retry_budget_us(void)
 {
-    return 1000 * (uint64_t)cluster.retry_budget_ms;
+    return 1000 * cluster.retry_budget_ms;
 }
 
 double cluster_client_timeout_s(void)
@@ -95,7 +95,7 @@ static void router_arguments(const member *m, arguments *a)
     set(a, "control.listen=tcp://%s:7000", m->process->host);
     set(a, "router.model=%s", cluster.model);
     set(a, "router.model_name=tiny");
-    set(a, "router.retry_budget=%lldms", (long long)cluster.retry_budget_ms);
+    set(a, "router.retry_budget=%llums", (unsigned long long)cluster.retry_budget_ms);
     set(a, "router.request_timeout=45s");
     set(a, "router.drain_deadline=3s");
     set(a, "policy.local_prefill_tokens=%lld", (long long)cluster.local_prefill_tokens);
@@ -386,8 +386,7 @@ static void plan_choose(void)
     c->pages = (int)world_between(32, 90);
     c->sequences = (int)world_between(2, 12);
     c->chunk = (int)world_between(8, 64);
-    c->retry_budget_ms =
-        (int64_t)(c->spares || world_chance(0.5) ? 30000 : world_between(2000, 10000));
+    c->retry_budget_ms = c->spares || world_chance(0.5) ? 30000 : world_between(2000, 10000);
     c->client_timeout_ms = !c->spares && world_chance(0.2) ? world_between(300, 4000) : 0;
     c->local_prefill_tokens = (int64_t)world_between(0, 40);
     c->local_prefill = prefills == 0 || world_chance(0.8);

@@ -368,8 +368,7 @@ static void the_last_message_may_be_continued(void **state)
     template_output_close(&output);
 }
 
-// The template shows what is behind the thought alone, and what is looked for nearly is everywhere:
-// comparing it at each place would take minutes.
+// What is looked for nearly is everywhere: comparing it at each place would take minutes.
 static void the_last_message_is_looked_for_in_linear_time(void **state)
 {
     (void)state;
